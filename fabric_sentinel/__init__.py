@@ -1,0 +1,1 @@
+"""fabric-sentinel: which pod slowed whose training job."""

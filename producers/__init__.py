@@ -1,0 +1,1 @@
+"""Kernel and Kubernetes API to Kafka: the node agent and the pod watcher."""

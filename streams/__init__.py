@@ -1,0 +1,1 @@
+"""Kafka to Kafka: one Faust app around one pure core."""

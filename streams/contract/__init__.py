@@ -1,0 +1,1 @@
+"""What producers, streams and sinks agree on: schemas, topics, words."""

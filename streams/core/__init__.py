@@ -1,0 +1,1 @@
+"""The detector: records in, findings out, nothing else."""
