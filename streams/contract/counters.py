@@ -44,9 +44,7 @@ class CounterSpec:
 
 
 def _saturating(unit: str, width_bits: int, multiplier: int = 1) -> CounterSpec:
-    return CounterSpec(
-        unit=unit, width_bits=width_bits, at_maximum=AtMaximum.SATURATES, multiplier=multiplier
-    )
+    return CounterSpec(unit=unit, width_bits=width_bits, at_maximum=AtMaximum.SATURATES, multiplier=multiplier)
 
 
 def _counter(unit: str, width_bits: int = 64) -> CounterSpec:
