@@ -35,8 +35,6 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     netdev: str | None = None
     link_layer: str | None = None
-    state: str | None = None
-    phys_state: str | None = None
     rate_mbps: int | None = None
     capacity_mbps: int | None = None
     capacity_source: CapacitySource = CapacitySource.UNKNOWN
@@ -56,12 +54,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     kind: HolderKind = HolderKind.UNKNOWN
     pod_uid: str | None = None
     container_id: str | None = None
-    runtime: str | None = None
     qos: str | None = None
     pid: int | None = None
     comm: str | None = None
     cgroup_id: int | None = None
-    live: bool = True  # False: the process is gone, its identity was remembered
 
 
 class NicCounters(msgspec.Struct, frozen=True, kw_only=True):

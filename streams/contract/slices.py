@@ -44,7 +44,6 @@ class SlicePort(msgspec.Struct, frozen=True, kw_only=True):
     netdev: str | None = None
     capacity_mbps: int | None = None
     capacity_source: CapacitySource = CapacitySource.UNKNOWN
-    state: str | None = None
     used: bool = False  # The job holds objects or moves bytes on its device
 
 
