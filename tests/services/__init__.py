@@ -1,0 +1,1 @@
+"""Tests on real services, and the fixtures that start them without Docker."""
