@@ -93,9 +93,7 @@ def nobody() -> Incident:
         source=Source.SIMULATED,
         verdict=Verdict.NOT_FABRIC,
         kind=Kind.NOT_FABRIC,
-        victims=[
-            victim("gpt-finetuner-7b2a1", 1800, None, gpus=None, gpu_ms_lost=None, recovered_tick=None, pods=[])
-        ],
+        victims=[victim("gpt-finetuner-7b2a1", 1800, None, gpus=None, gpu_ms_lost=None, recovered_tick=None, pods=[])],
         onset_tick=ONSET,
         decided_tick=ONSET + 30,
         as_of_tick=ONSET + 84,
