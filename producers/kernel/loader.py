@@ -15,6 +15,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -76,11 +77,22 @@ class Program:
         """Run `function` when the function that starts at this file offset returns."""
         return self._attach_user(RETURN, path, offset, function, pid)
 
-    def detach(self, handle: int) -> None:
-        """Detach one probe; a handle that is gone already is ignored."""
-        if handle not in self._probes:
-            return
-        fd, event, is_user = self._probes.pop(handle)
+    def detach(self, *handles: int) -> None:
+        """Detach probes; a handle that is gone already is ignored.
+
+        The kernel waits until nobody can be inside a probe: some 100 ms each (6.18), one after the other.
+        """
+        for handle in handles:
+            if handle in self._probes:
+                self._close_probe(self._probes.pop(handle))
+
+    def detach_later(self, *handles: int) -> None:
+        """Detach probes on a thread of their own, for callers that must not wait."""
+        probes = [self._probes.pop(handle) for handle in handles if handle in self._probes]
+        threading.Thread(target=lambda: [self._close_probe(probe) for probe in probes], daemon=True).start()
+
+    def _close_probe(self, probe: tuple[int, bytes, bool]) -> None:
+        fd, event, is_user = probe
         self._bcc.lib.bpf_close_perf_event_fd(fd)
         kind = "uprobe" if is_user else "kprobe"
         # Before 4.17 there is no such device: bcc then makes a named event in tracefs, to be removed.
@@ -94,12 +106,11 @@ class Program:
         return self._tables[name]
 
     def close(self) -> None:
-        """Detach every probe and free the maps; calling it again does nothing."""
+        """Detach every probe and free the maps, as slowly as `detach`; calling it again does nothing."""
         if self._closed:
             return
         self._closed = True
-        for handle in reversed(list(self._probes)):
-            self.detach(handle)
+        self.detach(*self._probes)
         self._tables.clear()
         self._bpf.cleanup()
         self._bcc.atexit.unregister(self._bpf.cleanup)
@@ -133,7 +144,10 @@ class Program:
 
 
 class Table:
-    """One BPF map; keys and values are ctypes structures with the field names of the C source."""
+    """One BPF map; keys and values are ctypes structures with the field names of the C source.
+
+    Plain integers come as ctypes integers, read with `.value`.
+    """
 
     def __init__(self, lib: Any, bcc_table: Any) -> None:
         self._lib = lib
@@ -233,7 +247,11 @@ class Table:
                 break
         key_type, value_type = self._table.Key, self._table.Leaf
         return [
-            (key_type.from_buffer_copy(keys[i]), value_type.from_buffer_copy(values[i])) for i in range(total)
+            (
+                key_type.from_buffer_copy(keys, self.key_bytes * i),
+                value_type.from_buffer_copy(values, self.value_bytes * i),
+            )
+            for i in range(total)
         ]
 
     def _batch_buffers(self) -> tuple[Any, Any, int]:
