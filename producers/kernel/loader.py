@@ -89,7 +89,11 @@ class Program:
     def detach_later(self, *handles: int) -> None:
         """Detach probes on a thread of their own, for callers that must not wait."""
         probes = [self._probes.pop(handle) for handle in handles if handle in self._probes]
-        threading.Thread(target=lambda: [self._close_probe(probe) for probe in probes], daemon=True).start()
+        threading.Thread(target=self._close_probes, args=(probes,), daemon=True).start()
+
+    def _close_probes(self, probes: list[tuple[int, bytes, bool]]) -> None:
+        for probe in probes:
+            self._close_probe(probe)
 
     def _close_probe(self, probe: tuple[int, bytes, bool]) -> None:
         fd, event, is_user = probe
