@@ -30,16 +30,12 @@ def capacity(*, rate_mbps: int | None, setting_mbps: int | None, observed_mbps: 
         known = Capacity(mbps=rate_mbps, source="rate")
     if setting_mbps and (known.mbps is None or setting_mbps < known.mbps):
         known = Capacity(mbps=setting_mbps, source="setting")
-    if observed_mbps and (
-        known.mbps is None or observed_mbps * 100 > known.mbps * (100 + OBSERVED_EXCESS_PERCENT)
-    ):
+    if observed_mbps and (known.mbps is None or observed_mbps * 100 > known.mbps * (100 + OBSERVED_EXCESS_PERCENT)):
         return Capacity(mbps=observed_mbps, source="observed")
     return known
 
 
-def setting_for(
-    settings_mbps: Mapping[str, int], *, device: str, port: int, netdev: str | None
-) -> int | None:
+def setting_for(settings_mbps: Mapping[str, int], *, device: str, port: int, netdev: str | None) -> int | None:
     """The setting of a port, looked up as "mlx5_0/1", then "mlx5_0", then its netdev's name."""
     for key in (f"{device}/{port}", device, netdev):
         if key is not None and key in settings_mbps:

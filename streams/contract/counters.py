@@ -62,7 +62,6 @@ UNKNOWN = CounterSpec(unit="events", known=False)
 # extended set 64-bit ones under the same names: a value above the stated maximum proves the wider kind.
 _RULES: tuple[tuple[str, CounterSpec], ...] = (
     (r"port/(phys_)?state", _gauge("code")),
-    (r"port/rate_mbps", _gauge("Mb/s")),
     # ib/: PMA counters
     (r"ib/port_(xmit|rcv)_data", _saturating("bytes", 32, multiplier=4)),
     (r"ib/port_(xmit|rcv)_data_64", CounterSpec(unit="bytes", multiplier=4)),

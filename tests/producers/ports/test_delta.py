@@ -56,9 +56,7 @@ def test_a_pair_of_readings_gives_value_reset_and_saturation(
 
 
 @given(start=st.integers(0, 2**32 - 1), steps=st.lists(st.integers(0, 2**31 - 1), max_size=20))
-def test_a_32_bit_counter_sums_to_what_was_counted_however_often_it_wraps(
-    start: int, steps: list[int]
-) -> None:
+def test_a_32_bit_counter_sums_to_what_was_counted_however_often_it_wraps(start: int, steps: list[int]) -> None:
     reading, total = start, 0
     for step in steps:
         following = (reading + step) % 2**32
