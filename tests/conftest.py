@@ -1,15 +1,23 @@
-"""Marks and fixtures that every test folder shares."""
+"""Fixtures that every test folder shares."""
+
+from collections.abc import Iterator
 
 import pytest
 
-MARKS = {
-    "kernel": "needs root and eBPF on the host kernel",
-    "services": "starts real Kafka, a schema registry or Prometheus",
-    "vm": "boots a QEMU guest",
-    "docker": "needs a Docker engine (the one skip that CI may have)",
-}
+from tests.services.fixtures import (  # noqa: F401 (fixtures are found by name)
+    kafka,
+    new_embedded_broker,
+    new_kafka,
+    new_prometheus,
+    registry,
+    service_logs,
+)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    for name, meaning in MARKS.items():
-        config.addinivalue_line("markers", f"{name}: {meaning}")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Show the logs of the services that a failed test used."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of {name}", tail) for name, tail in service_logs(item)]
+    return report

@@ -289,5 +289,5 @@ def test_a_partition_keeps_its_newest_five_megabytes_of_large_messages(broker: E
         producer.produce("single", value=os.urandom(900_000))
         assert producer.flush(20) == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
-    assert consumer.get_watermark_offsets(TopicPartition("single", 0), timeout=5) == (6, 12)
+    assert consumer.get_watermark_offsets(TopicPartition("single", 0), timeout=5) == (7, 12)
     consumer.close()
