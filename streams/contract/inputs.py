@@ -10,15 +10,6 @@ from streams.contract.header import About, Clock, Gap, Rung, Source, WatcherCloc
 from streams.contract.series import PackedSeries
 
 
-class HolderKind(StrEnum):
-    """The best name that is known for an owner of RDMA objects or NCCL calls."""
-
-    UNKNOWN = "unknown"
-    POD = "pod"
-    CONTAINER = "container"
-    PROCESS = "process"
-
-
 class CapacitySource(StrEnum):
     """Where a port's capacity comes from."""
 
@@ -49,15 +40,17 @@ class CounterReset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who owns RDMA objects, under the best name known."""
+    """Who owns RDMA objects: a pod if its uid is known, else a container, else a process.
 
-    kind: HolderKind = HolderKind.UNKNOWN
-    pod_uid: str | None = None
-    container_id: str | None = None
-    qos: str | None = None
-    pid: int | None = None
-    comm: str | None = None
-    cgroup_id: int | None = None
+    Plain strings and numbers, because a union costs twice the decode (bench/array_shapes.py): an empty string or a
+    zero, which no identity can be, says "not known".
+    """
+
+    pod_uid: str = ""
+    container_id: str = ""
+    pid: int = 0  # Of one process, where neither pod nor container is known
+    comm: str = ""
+    cgroup_id: int = 0
 
 
 class NicCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +82,14 @@ class NicCounters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that calls NCCL."""
+    """A process that calls NCCL; an empty string or a zero says "not known", as in Holder."""
 
     pid: int
-    started_us: int | None = None
-    comm: str | None = None
-    kind: HolderKind = HolderKind.UNKNOWN
-    pod_uid: str | None = None
-    container_id: str | None = None
-    cgroup_id: int | None = None
+    started_us: int = 0
+    comm: str = ""
+    pod_uid: str = ""
+    container_id: str = ""
+    cgroup_id: int = 0
     hints: dict[str, str] = {}  # Scheduler variables that can name the job
 
 
