@@ -91,11 +91,11 @@ class NcclCalls:
 
         Also notices communicators whose process is gone: `events` then tells their end.
         """
-        before, known = len(self._probes.libraries), dict(self._alive)
+        before, known = self._probes.added, dict(self._alive)
         users = self._probes.rescan()
         self._notice_exits(known, users)
         self._forget_processes(users)
-        return max(0, len(self._probes.libraries) - before)
+        return self._probes.added - before
 
     def sample(self) -> list[CallRow]:
         """What is new since the last sample in all ticks that are over, oldest first.

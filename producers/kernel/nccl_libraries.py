@@ -43,6 +43,7 @@ class LibraryProbes:
         self._libraries: dict[Identity, Library] = {}
         self._not_nccl: dict[Identity, Gap] = {}
         self._scan_gaps: list[Gap] = []
+        self.added = 0  # libraries found by rescans so far
 
     @property
     def gaps(self) -> list[Gap]:
@@ -111,6 +112,7 @@ class LibraryProbes:
         if not is_nccl(exports.offsets):
             return self._not_nccl.setdefault(file.identity, _gap(file.path, NOTHING_EXPORTED))
         self._libraries[file.identity] = self._attach(path, file.path, exports)
+        self.added += 1
         return None
 
     def _open(self, pid: int, file: MappedFile) -> tuple[Path, Exports] | None:

@@ -96,13 +96,14 @@ def call_bytes(count: int, dtype: int | None) -> int | None:
 
 
 def unique_id_hash(unique_id: bytes) -> str:
-    """NCCL's own hash of an ncclUniqueId (its commHash, getHash in utils.cc), as it prints it in logs.
+    """A 64-bit hash of an ncclUniqueId, equal on all ranks: DJB2a over signed bytes.
 
-    DJB2 over signed bytes, 64 bits wide. Equal on all ranks, and equal to the id that NCCL Inspector reports.
+    It is NCCL's own hash (commHash, "commId" in its logs) up to the 2.2x releases, checked against 2.21.5's code;
+    2.32 has another one, so do not expect to find this number in its logs.
     """
     value = 5381
     for byte in unique_id:
-        value = (value * 33 + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFFFFFFFFFF
+        value = (value * 33 ^ (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFFFFFFFFFF
     return f"0x{value:x}"
 
 
