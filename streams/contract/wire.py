@@ -12,6 +12,7 @@ import msgspec
 from streams.contract.errors import InvalidRecordError
 from streams.contract.schemas import PACKAGED_BIT, by_packaged_id, latest
 from streams.contract.topics import Topic
+from streams.contract.validate import check
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -83,9 +84,11 @@ class Decoder:
         if body.tell() != len(value):
             raise InvalidRecordError(f"{len(value) - body.tell()} bytes are left over after the record")
         try:
-            return msgspec.convert(fields, self._topic.record, builtin_types=_BYTES_STAY)
+            record = msgspec.convert(fields, self._topic.record, builtin_types=_BYTES_STAY)
         except msgspec.ValidationError as error:
             raise InvalidRecordError(str(error)) from error
+        check(record)
+        return record
 
     def _writer_of(self, schema_id: int) -> ParsedSchema:
         if (known := self._writers.get(schema_id)) is not None:

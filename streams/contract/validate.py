@@ -1,0 +1,186 @@
+"""Refuses records that are well-formed Avro and cannot be true: absurd times, sizes, indices, lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from streams.contract.calls import COLUMNS, Column
+from streams.contract.errors import InvalidRecordError
+from streams.contract.findings import Episode, Incident, JobState
+from streams.contract.header import WatcherClock
+from streams.contract.inputs import NcclThroughput, NicCounters, NodePods
+from streams.contract.series import PackedSeries
+from streams.contract.slices import JobSlice
+
+MAX_TICKS = 600  # One minute in one record; the default flush is 5 ticks
+MAX_TICK = 10**11  # The year 2286: beyond it a unit was mistaken
+MAX_SEQ = 2**53  # A flush each 100 ms for 28 million years
+MAX_INDEX = 1 << 16  # What a packed id can name
+MAX_COMMUNICATORS = 4096
+MAX_PORT = 255  # InfiniBand's port numbers are 8 bits
+_ID = np.dtype("<u4")
+_VALUE = np.dtype("<i8")
+
+
+def check(record: msgspec.Struct) -> None:
+    """Raise InvalidRecordError where a record's numbers contradict each other or common sense.
+
+    What a tenant can forge (counts and bytes of NCCL calls) and what hardware says (raw counters) is not bounded
+    here: one odd value must not cost a node its record. Those are for the step that uses them.
+    """
+    look = _CHECKS.get(type(record))
+    if look is not None:
+        look(record)
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidRecordError(f"{name} is {value}, outside {low}..{high}")
+
+
+def _span(record: NicCounters | NcclThroughput | JobSlice) -> None:
+    _within("seq", record.seq, 0, MAX_SEQ)
+    _within("ticks", record.ticks, 0, MAX_TICKS)
+    _within("first_tick", record.first_tick, 0, MAX_TICK)
+
+
+def _clock(node: str, clock: WatcherClock | None) -> None:
+    if clock is None:
+        if not node:
+            raise InvalidRecordError("neither a node nor a watcher's clock: whose record is this?")
+        return
+    if node:
+        raise InvalidRecordError("a watcher's clock on a node's record")
+    _within("watcher_clock.tick", clock.tick, 0, MAX_TICK)
+    _within("watcher_clock.seq", clock.seq, 0, MAX_SEQ)
+
+
+def _node_record(record: NicCounters | NcclThroughput) -> None:
+    _span(record)
+    _clock(record.node, record.watcher_clock)
+    _within("complete_through_tick", record.complete_through_tick, -1, MAX_TICK)
+    if record.node and not record.ticks:
+        raise InvalidRecordError("a node's record covers no tick")
+
+
+def _series(name: str, packed: PackedSeries, ticks: int, entities: int, names: int) -> None:
+    """The same refusals as `series.unpack`, without building the rows."""
+    moving, steady = len(packed.moving_ids), len(packed.steady_ids)
+    if moving % 4 or steady % 4:
+        raise InvalidRecordError(f"{name}: ids of {moving} and {steady} bytes, not multiples of 4")
+    if len(packed.moving_values) != 2 * ticks * moving:
+        raise InvalidRecordError(f"{name}: {len(packed.moving_values)} bytes of moving values, not 8 x ticks x ids")
+    if len(packed.steady_values) != 2 * steady:
+        raise InvalidRecordError(f"{name}: {len(packed.steady_values)} bytes of steady values, not 8 x ids")
+    if moving and not ticks:
+        raise InvalidRecordError(f"{name}: moving rows over no tick")
+    for raw in (packed.moving_ids, packed.steady_ids):
+        _pairs(name, raw, entities, names)
+
+
+def _pairs(name: str, raw: bytes, high: int, low: int) -> None:
+    if len(raw) % 4:
+        raise InvalidRecordError(f"{name}: {len(raw)} bytes of pairs, not a multiple of 4")
+    if not raw:
+        return
+    ids = np.frombuffer(raw, _ID)
+    if int(ids.max()) >> 16 >= high or int((ids & 0xFFFF).max()) >= low:
+        raise InvalidRecordError(f"{name} names an entity or a name that the record does not list")
+
+
+def _rows(raw: bytes, ticks: int, communicators: int) -> None:
+    """The same refusals as `calls.unpack_rows`, and times and counts of calls that cannot be."""
+    _within("communicators", communicators, 0, MAX_COMMUNICATORS)
+    if len(raw) % (8 * COLUMNS):
+        raise InvalidRecordError(f"rows hold {len(raw)} bytes, not a multiple of {8 * COLUMNS}")
+    if not raw:
+        return
+    rows = np.frombuffer(raw, _VALUE).reshape(-1, COLUMNS)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    for column, bound in (
+        (Column.COMMUNICATOR, communicators - 1),
+        (Column.TICK_OFFSET, ticks - 1),
+        (Column.CALLS, MAX_SEQ),
+        (Column.FAILED, MAX_SEQ),
+        (Column.FIRST_SEQ, MAX_SEQ),
+        (Column.LAST_SEQ, MAX_SEQ),
+        (Column.TIMED, MAX_SEQ),
+    ):
+        _within(f"rows' {column.name.lower()}", int(low[column]), 0, bound)
+        _within(f"rows' {column.name.lower()}", int(high[column]), 0, bound)
+    for column in (Column.FIRST_US, Column.LAST_US):
+        _within(f"rows' {column.name.lower()}", int(low[column]), -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
+        _within(f"rows' {column.name.lower()}", int(high[column]), -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
+
+
+def _nic_counters(record: NicCounters) -> None:
+    _node_record(record)
+    ports, counters, holders = len(record.ports), len(record.counter_names), len(record.holders)
+    for name, size in (("ports", ports), ("counter_names", counters), ("holders", holders)):
+        _within(name, size, 0, MAX_INDEX)
+    for port in record.ports:
+        _within("ports.port", port.port, 0, MAX_PORT)
+    _series("counters", record.counters, record.ticks, ports, counters)
+    for reset in record.resets:
+        _within("resets.port", reset.port, 0, ports - 1)
+        _within("resets.counter", reset.counter, 0, counters - 1)
+        _within("resets.tick_offset", reset.tick_offset, 0, record.ticks - 1)
+    _pairs("holdings", record.holdings, holders, len(record.devices))
+    _series("features", record.features, record.ticks, len(record.holdings) // 4, len(record.feature_names))
+
+
+def _nccl_throughput(record: NcclThroughput) -> None:
+    _node_record(record)
+    for communicator in record.communicators:
+        _within("communicators.process", communicator.process, 0, len(record.processes) - 1)
+    for event in record.events:
+        _within("events.communicator", event.communicator, 0, len(record.communicators) - 1)
+        _within("events.us", event.us, -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
+    _rows(record.rows, record.ticks, len(record.communicators))
+
+
+def _node_pods(record: NodePods) -> None:
+    _clock(record.node, record.watcher_clock)
+    _within("seq", record.seq, 0, MAX_SEQ)
+    _within("as_of_tick", record.as_of_tick, 0, MAX_TICK)
+    for pod in record.pods:
+        _within("pods.valid_from_tick", pod.valid_from_tick, 0, MAX_TICK)
+        if pod.valid_to_tick is not None:
+            _within("pods.valid_to_tick", pod.valid_to_tick, pod.valid_from_tick, MAX_TICK)
+        if pod.gpus is not None:
+            _within("pods.gpus", pod.gpus, 0, MAX_INDEX)
+
+
+def _job_slice(record: JobSlice) -> None:
+    _span(record)
+    if record.progress is not None:
+        _within("progress.input_partition", record.progress.input_partition, 0, MAX_INDEX)
+        _within("progress.through_tick", record.progress.through_tick, -1, MAX_TICK)
+    elif not record.job:
+        raise InvalidRecordError("neither a job's slice nor progress")
+    ports, suspects = len(record.ports), len(record.suspects)
+    _rows(record.rows, record.ticks, len(record.communicators))
+    _series("job_features", record.job_features, record.ticks, ports, len(record.job_feature_names))
+    _series("port_features", record.port_features, record.ticks, ports, len(record.port_feature_names))
+    _series("suspect_features", record.suspect_features, record.ticks, suspects, len(record.suspect_feature_names))
+
+
+def _finding(record: Episode | JobState | Incident) -> None:
+    for name in ("alarm_tick", "onset_tick", "recovered_tick", "decided_tick", "as_of_tick", "tick"):
+        value = getattr(record, name, None)
+        if value is not None:
+            _within(name, value, 0, MAX_TICK)
+
+
+_CHECKS: dict[type, Callable[..., None]] = {
+    NicCounters: _nic_counters,
+    NcclThroughput: _nccl_throughput,
+    NodePods: _node_pods,
+    JobSlice: _job_slice,
+    Episode: _finding,
+    JobState: _finding,
+    Incident: _finding,
+}
