@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+PARENT_VARIABLE = "_FABRIC_SENTINEL_PARENT_PID"
 _PR_SET_PDEATHSIG = 1  # prctl(2): the kernel signals a child whose parent died, even by SIGKILL
 _POLL_SECONDS = 0.1
 
@@ -59,9 +60,8 @@ class Children:
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **self.environment},
+            env={**os.environ, **self.environment, PARENT_VARIABLE: str(os.getpid())},
             start_new_session=True,  # Ctrl-C reaches us alone: we stop the children in order
-            preexec_fn=_die_with_parent,
         )
         self._children.append(_Child(name, process, log, stream))
 
@@ -69,7 +69,9 @@ class Children:
         """Raise ChildFailedError if a child ended, with the end of its log."""
         for child in self._children:
             if (code := child.process.poll()) is not None:
-                raise ChildFailedError(f"{child.name} ended with exit code {code}; its log {child.log} ends:\n{_tail(child.log)}")
+                raise ChildFailedError(
+                    f"{child.name} ended with exit code {code}; its log {child.log} ends:\n{_tail(child.log)}"
+                )
 
     def stop(self, name: str, *, grace_seconds: float) -> None:
         """Ask a child to finish what it holds; kill it after the grace."""
@@ -102,9 +104,14 @@ class Children:
         child.stream.close()
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def bind_to_parent() -> None:
+    """In a child: end when the parent does, even if it is killed. Elsewhere: nothing."""
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):  # it died before we asked
+        sys.exit(1)
 
 
 def _tail(log: Path, *, lines: int = 15) -> str:

@@ -1,0 +1,46 @@
+"""From settings to what each component takes: the only place that knows both."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+from fabric_sentinel.settings import Kafka, Settings, SettingsError
+from streams.contract.kafka import KafkaConnection
+from streams.core.settings import CoreSettings, JoinSettings
+
+
+def code_version() -> str:
+    """The installed version of this package."""
+    return version("fabric-sentinel")
+
+
+def node_name(settings: Settings) -> str:
+    """The node's name: set, or the host's."""
+    return settings.agent.node or platform.node()
+
+
+def connection(kafka: Kafka) -> KafkaConnection:
+    """How every client reaches Kafka; raises SettingsError where the parts contradict each other."""
+    try:
+        return KafkaConnection(
+            bootstrap=kafka.bootstrap,
+            security_protocol=kafka.security_protocol,
+            sasl_mechanism=kafka.sasl_mechanism,
+            sasl_username=kafka.sasl_username,
+            sasl_password=kafka.password(),
+            ssl_ca=kafka.ssl_ca_file,
+            ssl_certificate=kafka.ssl_certificate_file,
+            ssl_key=kafka.ssl_key_file,
+        )
+    except OSError as error:
+        raise SettingsError(
+            f"kafka.sasl_password_file cannot be read: {error}; correct the path or its mode"
+        ) from error
+    except ValueError as error:
+        raise SettingsError(f"kafka: {error}") from error
+
+
+def core_settings(settings: Settings) -> CoreSettings:
+    """What steers the detector."""
+    return CoreSettings(join=JoinSettings(node_silent_ticks=settings.stream.node_silent_ticks))
