@@ -64,19 +64,22 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def discover(sysfs: Path = Path("/sys")) -> tuple[PortPlace, ...]:
-    """Every port of every RDMA device, ordered by device and port number."""
+def discover(sysfs: Path = Path("/sys"), *, every_row: bool = False) -> tuple[PortPlace, ...]:
+    """Every port of every RDMA device, ordered by device and port number.
+
+    Rows per queue or vector are left out, unless `every_row`.
+    """
     places: list[PortPlace] = []
     for device in _entries(sysfs / "class" / "infiniband"):
         numbers = sorted(int(entry.name) for entry in _entries(device / "ports") if entry.name.isdecimal())
         for number in numbers:
-            place = _place(sysfs, device, number, is_first=number == numbers[0])
+            place = _place(sysfs, device, number, is_first=number == numbers[0], every_row=every_row)
             if place is not None:
                 places.append(place)
     return tuple(places)
 
 
-def _place(sysfs: Path, device: Path, number: int, *, is_first: bool) -> PortPlace | None:
+def _place(sysfs: Path, device: Path, number: int, *, is_first: bool, every_row: bool) -> PortPlace | None:
     folder = device / "ports" / str(number)
     try:
         inode = folder.stat().st_ino
@@ -87,7 +90,7 @@ def _place(sysfs: Path, device: Path, number: int, *, is_first: bool) -> PortPla
     netdev = find_netdev(device, number)
     # An InfiniBand port's netdev is IPoIB: its statistics are one user of the port, not the port.
     carrier = netdev if link_layer != "InfiniBand" else None
-    found, gaps = _counter_files(device, folder, key, is_first=is_first)
+    found, gaps = _counter_files(device, folder, key, is_first=is_first, every_row=every_row)
     if carrier is not None:
         files, netdev_gaps = _netdev_files(sysfs / "class" / "net" / carrier, key)
         found += files
@@ -109,7 +112,9 @@ def _place(sysfs: Path, device: Path, number: int, *, is_first: bool) -> PortPla
     )
 
 
-def _counter_files(device: Path, folder: Path, key: str, *, is_first: bool) -> tuple[list[CounterFile], list[Gap]]:
+def _counter_files(
+    device: Path, folder: Path, key: str, *, is_first: bool, every_row: bool
+) -> tuple[list[CounterFile], list[Gap]]:
     """The port's own folders, and for a device's first port the device-wide ones."""
     by_name: dict[str, Path] = {}
     folders = [("ib", folder / "counters"), ("ib", folder / "counters_ext"), ("hw", folder / "hw_counters")]
@@ -125,7 +130,7 @@ def _counter_files(device: Path, folder: Path, key: str, *, is_first: bool) -> t
     ]
     gaps += _lifespan_gap(by_name.get("hw/lifespan"), key)
     counters = {name: path for name, path in by_name.items() if counter_spec(name).kind is not CounterKind.SETTING}
-    kept = [CounterFile(name=name, path=path) for name, path in counters.items() if is_published(name)]
+    kept = [CounterFile(name=name, path=path) for name, path in counters.items() if every_row or is_published(name)]
     if len(kept) < len(counters):
         gaps.append(unpublished_gap(key, "hw/*", len(counters) - len(kept)))
     return kept, gaps

@@ -128,7 +128,9 @@ class PortSampler:
         resets = [(row, tick - first) for row, tick in self._resets if first <= tick <= last_tick]
         spans = [(row, tick - first, n) for row, tick, n in self._spans if first <= tick <= last_tick]
         self._observed.add(values, unclean={row for row, _ in resets} | {row for row, _, _ in spans})
-        kept = np.flatnonzero((values != MISSING).any(axis=1))
+        told = (values != MISSING).any(axis=1)
+        told[[row for row, _ in resets]] = True  # a reset's name must be in `names`, even if nothing else is known
+        kept = np.flatnonzero(told)
         used, name = np.unique(layout.name[kept], return_inverse=True)
         new_row = {int(row): index for index, row in enumerate(kept)} if spans else {}
         highest_mbps = self._observed.highest_mbps

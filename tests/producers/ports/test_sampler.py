@@ -240,7 +240,7 @@ def test_a_device_made_anew_is_a_reset_and_its_first_reading_is_missing(tree: Tr
     sampler.flush(2)
     sampler.sample(3)
     flush = sampler.flush(3)
-    assert row(flush, "ib/port_xmit_data") is None
+    assert row(flush, "ib/port_xmit_data") == [MISSING]
     assert flush.resets == (Reset(port=0, name="ib/port_xmit_data", tick=0),)
 
 
