@@ -63,6 +63,15 @@ def test_a_torn_stat_is_no_process(tmp_path: Path, stat: str) -> None:
     assert read_process(7, tmp_path) is None
 
 
+def test_a_pid_that_changes_hands_while_it_is_read_is_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_process(tmp_path, 7)
+    starts = iter([(100, "old"), (200, "new")])
+    monkeypatch.setattr("producers.identity.process.read_start", lambda *_: next(starts))
+    assert read_process(7, tmp_path) is None
+
+
 def test_a_process_without_readable_details_is_still_one(tmp_path: Path) -> None:
     make_process(tmp_path, 7, comm="x")
     (tmp_path / "7" / "cgroup").unlink()

@@ -41,6 +41,7 @@ def one(name: str, previous: int, current: int) -> tuple[int, bool, bool]:
         ("ib/port_xmit_wait", 4_294_967_295, 4_294_967_295, (MISSING, False, True)),
         (DATA, 230_442_669_431_839, 230_442_669_431_940, (101, False, False)),
         (DATA, 4_294_967_295, 4_294_967_299, (4, False, False)),
+        (DATA, 10, 2**33 + 20, (2**33 + 10, False, False)),
         (DATA, 230_442_669_431_839, 3, (MISSING, True, False)),
         (ACTIVE, 9, 4, (4, False, False)),
         (ACTIVE, ABSENT, 4, (4, False, False)),

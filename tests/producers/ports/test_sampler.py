@@ -79,6 +79,20 @@ def test_a_late_sampler_leaves_the_tick_missing_and_says_what_the_next_delta_cov
     assert flush.spans == (Span(row=index, tick=4, ticks=3),)
 
 
+def test_a_counter_that_alone_fails_for_a_tick_says_what_its_next_delta_covers(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, port_xmit_data=0, port_rcv_data=0)
+    sampler = PortSampler(sysfs=tree.root)
+    for tick, (sent, received) in enumerate([(0, 0), (10, "N/A"), (20, 8), (30, 9)]):
+        tree.set("port_xmit_data", sent)
+        tree.set("port_rcv_data", received)
+        sampler.sample(tick)
+    flush = sampler.flush(3)
+    assert row(flush, "ib/port_xmit_data") == [MISSING, 10, 10, 10]
+    assert row(flush, "ib/port_rcv_data") == [MISSING, MISSING, 8, 1]
+    index = [flush.names[i] for i in flush.name].index("ib/port_rcv_data")
+    assert flush.spans == (Span(row=index, tick=2, ticks=2),)
+
+
 def test_a_tick_that_never_came_before_the_flush_is_missing(tree: Tree) -> None:
     sampler = PortSampler(sysfs=tree.root)
     sampler.sample(1)
