@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import faust
@@ -24,6 +24,7 @@ from streams.contract.plumbing import HealthStatus, PipelineHealth
 from streams.contract.topics import ALL, DEFAULT_PARTITIONS, EPISODES, INPUTS, JOB_SLICES, JOB_STATES, PIPELINE_HEALTH
 from streams.contract.wire import Encoder, SchemaIds
 from streams.core.settings import CoreSettings
+from streams.core_steps import core_makers
 from streams.delivery import Deliveries
 from streams.flow import CORRELATE, JOIN, JUDGE, Flow, Makers, Outgoing
 from streams.kafka_log import LogMessage
@@ -53,7 +54,7 @@ class WorkerSettings:
 
     connection: KafkaConnection
     cluster: str
-    core: CoreSettings = CoreSettings()
+    core: CoreSettings = field(default_factory=CoreSettings)
     partitions: int = DEFAULT_PARTITIONS
     group: str = "fabric-sentinel-stream"
     static_member: str | None = None  # Set: a restart within the session timeout moves no partition
@@ -191,15 +192,11 @@ def run_worker(settings: WorkerSettings, *, makers: Makers | None = None) -> Non
     Raises WrongTopicsError where topics have another partition count than the settings say.
     """
     wait_for_topics(settings.connection, settings.partitions)
-    if makers is None:
-        from streams.core_steps import core_makers
-
-        makers = core_makers(settings.core, input_partitions=settings.partitions)
     metrics = StreamMetrics()
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, addr=settings.metrics_host)
     flow = Flow(
-        makers,
+        makers or core_makers(settings.core, input_partitions=settings.partitions),
         partitions=settings.partitions,
         metrics=metrics,
         registry=settings.registry,

@@ -22,8 +22,9 @@ import fastavro.write
 import msgspec
 
 from streams.contract.errors import InvalidRecordError
+from streams.contract.plumbing import StateChunk
 from streams.contract.schemas import latest
-from streams.contract.topics import BY_NAME, INPUTS, Topic
+from streams.contract.topics import BY_NAME, INPUTS, STATE, Topic
 from streams.contract.validate import check
 from streams.kafka_log import LogMessage
 
@@ -186,6 +187,26 @@ def read_container(path: Path, topic: Topic) -> Iterator[Recorded]:
                 yield _recorded(topic, entry)
         except (EOFError, ValueError, fastavro.read.SchemaResolutionError) as error:
             raise RecordingError(f"{path} cannot be read on: {type(error).__name__}: {error}") from error
+
+
+def read_state(folder: Path) -> bytes | None:
+    """The core's state at the first offset; None where the recording begins cold. Raises RecordingError."""
+    path = folder / "state.avro"
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        try:
+            chunks = list(fastavro.reader(file, reader_schema=latest(STATE.name).parsed))
+        except (EOFError, ValueError, fastavro.read.SchemaResolutionError) as error:
+            raise RecordingError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    return b"".join(chunk["body"] for chunk in sorted(chunks, key=itemgetter("chunk")))
+
+
+def write_state(folder: Path, chunks: Iterable[StateChunk]) -> None:
+    """Write state.avro: the chunks of one snapshot."""
+    entries = [msgspec.to_builtins(chunk, builtin_types=_BYTES_STAY) for chunk in chunks]
+    with (folder / "state.avro").open("wb") as file:
+        fastavro.writer(file, latest(STATE.name).parsed, entries, CODEC)
 
 
 def merge_by_time(streams: Iterable[Iterator[Recorded]], *, window: int = REORDER_RECORDS) -> Iterator[Recorded]:

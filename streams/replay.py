@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
 from streams.contract.errors import InvalidRecordError
 from streams.contract.findings import Episode, Incident, JobState
 from streams.contract.plumbing import DeadLetter
+from streams.core.core import Core, CoreSettings
 from streams.dead_letters import dead_letter
-from streams.recording import Recorded, RecordingError, RunInfo, read_recording, run_info
+from streams.recording import Recorded, RunInfo, read_recording, read_state, run_info
 
 Finding = TypeVar("Finding", Episode, Incident, JobState)
 
@@ -39,6 +40,7 @@ class ReplayResult:
     episodes: dict[str, Episode] = field(default_factory=dict)
     job_states: dict[str, JobState] = field(default_factory=dict)  # The newest of each job
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    core_counts: dict[str, int] = field(default_factory=dict)  # What the core dropped or forced, by reason
 
     def take(self, finding: msgspec.Struct) -> None:
         """Keep a finding unless a later revision is there already."""
@@ -56,16 +58,20 @@ class ReplayResult:
         return sorted(standing, key=lambda incident: (incident.onset_tick, incident.incident_id))
 
 
-def replay(path: Path, core: WholeCore, *, on_progress: Callable[[int, int], None] | None = None) -> ReplayResult:
-    """Apply a recording's input records, in an order of its own choosing between partitions, to a fresh core.
+def replay(
+    path: Path, settings: CoreSettings, *, on_progress: Callable[[int, int], None] | None = None
+) -> ReplayResult:
+    """Run the core over a recording, from its saved state or cold; the partitions' interleaving is of no account.
 
     `on_progress` hears (records applied, records in all) now and then. Raises RecordingError.
     """
-    result = ReplayResult(run=run_info(path))
-    if (path / "state.avro").exists():
-        raise RecordingError(f"{path} begins from a saved state, which this version cannot restore yet")
-    total = sum(result.run.records.values())
-    apply_all(read_recording(path), core, result, lambda done: on_progress(done, total) if on_progress else None)
+    run, state = run_info(path), read_state(path)
+    core = Core(settings, run.partitions) if state is None else Core.restore(settings, state)
+    result = ReplayResult(run=run, cold_start=state is None)
+    total = sum(run.records.values())
+    recorded = read_recording(path)
+    apply_all(recorded, cast(WholeCore, core), result, lambda done: on_progress(done, total) if on_progress else None)
+    result.core_counts = core.counts
     return result
 
 

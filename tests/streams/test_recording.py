@@ -14,7 +14,7 @@ from streams.contract.inputs import NicCounters
 from streams.contract.topics import NIC_COUNTERS
 from streams.kafka_log import LogMessage
 from streams.recording import Recorded, Recorder, RecordingError, RunInfo, merge_by_time, read_recording, run_info
-from streams.replay import ReplayResult, replay
+from streams.replay import ReplayResult, apply_all
 
 RUN = RunInfo(version="test", cluster="c", partitions=2)
 
@@ -66,13 +66,13 @@ def test_a_recording_replays_to_the_last_revision_of_each_finding(tmp_path: Path
         recorder.write(message(0, 6, 1006, b"rubbish"), None)
 
     core = SeqCore()
-    result = replay(tmp_path, core)
+    result = ReplayResult(run=run_info(tmp_path))
+    apply_all(read_recording(tmp_path), core, result)
 
     assert [seq for _, _, seq in core.seen] == [1, 2, 3, 4, 5]
     assert [(i.incident_id, i.revision) for i in result.incidents_by_onset()] == [("a", 5)]
     assert result.records == 6
     assert [(letter.offset, letter.value) for letter in result.dead_letters] == [(6, b"rubbish")]
-    assert result.cold_start
     assert (result.run.records, result.run.unreadable) == ({"nic-counters": 6}, {"nic-counters": 1})
 
 
