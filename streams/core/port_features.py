@@ -1,0 +1,106 @@
+"""What raw counters of many drivers say in the few features that the detector reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.contract import features as names
+from streams.contract.counters import counter_spec
+from streams.contract.series import MISSING, Series
+
+# The first source that a port has is taken; the others count the same bytes again. RoCE bytes pass mlx5's
+# port_xmit_data but not its netdev's; Soft-RoCE has no InfiniBand counters and passes its netdev.
+_FIRST_OF = {
+    names.PORT_TX_BYTES: (
+        "ib/port_xmit_data_64",
+        "ib/port_xmit_data",
+        "hw/tx_bytes",
+        "hw/ip4OutOctets",
+        "eth/tx_bytes_phy",
+        "net/tx_bytes",
+    ),
+    names.PORT_RX_BYTES: (
+        "ib/port_rcv_data_64",
+        "ib/port_rcv_data",
+        "hw/rx_bytes",
+        "hw/ip4InOctets",
+        "eth/rx_bytes_phy",
+        "net/rx_bytes",
+    ),
+    names.PORT_LINK_DOWNED: ("ib/link_downed", "hw/link_downed", "eth/link_down_events_phy"),
+    names.PORT_STATE: ("port/state",),
+}
+_SUM_OF = (
+    (names.PORT_TX_PAUSE_US, r"eth/tx_(prio\d_|global_)?pause_duration"),
+    (names.PORT_RX_PAUSE_US, r"eth/rx_(prio\d_|global_)?pause_duration"),
+    (names.PORT_CNP_HANDLED, r"hw/rp_cnp_handled"),
+    (names.PORT_CNP_SENT, r"hw/np_cnp_sent"),
+    (names.PORT_ECN_MARKED, r"hw/np_ecn_marked_roce_packets"),
+    (names.PORT_RNR, r"hw/(rnr_nak_retry_err|out_of_buffer|rcvd_rnr_err|send_rnr_err)"),
+    (names.PORT_OUT_OF_SEQUENCE, r"hw/(out_of_sequence|packet_seq_err|out_of_seq_request|rcvd_seq_err)"),
+    (names.PORT_DISCARDS, r"ib/port_(xmit_discards|rcv_errors)|eth/(rx_discards_phy|tx_discards_phy)"),
+    (names.PORT_SYMBOL_ERRORS, r"ib/symbol_error|eth/rx_pcs_symbol_err_phy"),
+)
+_COMPILED = tuple((feature, re.compile(pattern)) for feature, pattern in _SUM_OF)
+_FEATURE_INDEX = {name: index for index, name in enumerate(names.PORT_FEATURES)}
+LAYOUTS = 256  # Cached name lists; a fleet has as many as it has kinds of nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NameMap:
+    """For each raw name: its feature (-1: none), its rank among equal sources (0: summed), its multiplier."""
+
+    feature: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    multiplier: NDArray[np.int64]
+
+
+@lru_cache(maxsize=LAYOUTS)
+def name_map(counter_names: tuple[str, ...]) -> NameMap:
+    """Which of a record's counter names feed which feature."""
+    found = [_meaning(name) for name in counter_names]
+    columns = np.array(found, np.int64).reshape(-1, 3)
+    return NameMap(feature=columns[:, 0], rank=columns[:, 1], multiplier=columns[:, 2])
+
+
+def port_features(raw: Series, mapping: NameMap) -> Series:
+    """Features per port and tick in the units of `streams.contract.features`; MISSING where a part is missing."""
+    feature = mapping.feature[raw.name]
+    wanted = np.flatnonzero(feature >= 0)
+    if not len(wanted):
+        return Series(entity=raw.entity[:0], name=raw.name[:0], values=raw.values[:0])
+    entity, name = raw.entity[wanted], raw.name[wanted]
+    feature, rank = feature[wanted], mapping.rank[name]
+    values = raw.values[wanted]
+    missing = values == MISSING
+    values = np.where(missing, MISSING, values * mapping.multiplier[name][:, None])
+    key = entity.astype(np.int64) * len(names.PORT_FEATURES) + feature
+    order = np.lexsort((rank, key))
+    key, rank, values, missing = key[order], rank[order], values[order], missing[order]
+    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
+    summed = rank[starts] == 0
+    sums = np.add.reduceat(np.where(missing, 0, values), starts, axis=0)
+    unseen = np.logical_or.reduceat(missing, starts, axis=0)
+    result = np.where(summed[:, None], np.where(unseen, MISSING, sums), values[starts])
+    group = key[starts]
+    return Series(
+        entity=(group // len(names.PORT_FEATURES)).astype(np.int32),
+        name=(group % len(names.PORT_FEATURES)).astype(np.int32),
+        values=result,
+    )
+
+
+def _meaning(name: str) -> tuple[int, int, int]:
+    multiplier = counter_spec(name).multiplier
+    for feature, sources in _FIRST_OF.items():
+        if name in sources:
+            return _FEATURE_INDEX[feature], 1 + sources.index(name), multiplier
+    for feature, pattern in _COMPILED:
+        if pattern.fullmatch(name):
+            return _FEATURE_INDEX[feature], 0, multiplier
+    return -1, 0, 1
