@@ -133,12 +133,12 @@ class Samples:
     def of(self, pid: int) -> list[CallRow]:
         return [row for row in self.rows if row.pid == pid]
 
-    def until(self, pid: int, *, calls: int) -> list[CallRow]:
-        """Sample every 100 ms until this process's calls have all come, then once more for what should not."""
+    def until(self, pid: int, *, calls: int, pause_s: float = 0.1) -> list[CallRow]:
+        """Sample until this process's calls have all come, then on for what should not."""
         deadline = time.monotonic() + DEADLINE_S
         while sum(row.calls for row in self.of(pid)) < calls and time.monotonic() < deadline:
             self.rows += self.probes.sample()
-            time.sleep(0.1)
+            time.sleep(pause_s)
         return self.settle(pid)
 
     def settle(self, pid: int) -> list[CallRow]:

@@ -18,7 +18,7 @@ class UniqueId(ctypes.Structure):
 
 
 SLOTS = (ctypes.c_void_p * 64)()
-BLANK = ctypes.create_string_buffer(1 << 16)  # a communicator that fails NCCL's own checks instead of crashing
+BLANK = ctypes.create_string_buffer(1 << 24)  # a communicator that fails NCCL's own checks instead of crashing
 IDS = []
 
 

@@ -21,56 +21,60 @@ pytestmark = pytest.mark.kernel
 Start = Callable[[Path], Caller]
 Fetch = Callable[[str], Path]
 
-NULL = "p:0"
+# No two arguments of a call are alike, so that a probe that reads the wrong one is found out. The communicator is
+# zeroed memory, which NCCL refuses by its own check; the buffers are never touched.
+NULL, BUFFERS, STREAM, COMM = "p:0", ["p:4096", "p:8192"], "p:12288", "p:blank"
 FLOAT16, FLOAT32, UINT8, INT64 = 6, 7, 1, 4
-FAILS_WITHOUT_GPU = [4]  # ncclInvalidArgument: there is no communicator
+REFUSED = [4]  # ncclInvalidArgument
 
 
-def reduction(count: int, dtype: int) -> list[str]:
-    return [NULL, NULL, f"z:{count}", f"i:{dtype}", "i:0", NULL, NULL]
+def rooted(count: int, dtype: int) -> list[str]:
+    """Two buffers, count, type, an operation or a root, communicator, stream."""
+    return [*BUFFERS, f"z:{count}", f"i:{dtype}", "i:3", COMM, STREAM]
 
 
-def gathering(count: int, dtype: int) -> list[str]:
-    return [NULL, NULL, f"z:{count}", f"i:{dtype}", NULL, NULL]
+def rootless(count: int, dtype: int) -> list[str]:
+    return [*BUFFERS, f"z:{count}", f"i:{dtype}", COMM, STREAM]
 
 
-def one_sided(count: int, dtype: int) -> list[str]:
-    return [NULL, f"z:{count}", f"i:{dtype}", "i:0", NULL, NULL]
+def reduce(count: int, dtype: int) -> list[str]:
+    return [*BUFFERS, f"z:{count}", f"i:{dtype}", "i:3", "i:5", COMM, STREAM]
 
+
+def one_buffer(count: int, dtype: int) -> list[str]:
+    return [BUFFERS[0], f"z:{count}", f"i:{dtype}", "i:3", COMM, STREAM]
+
+
+PUT_SIGNAL = [BUFFERS[0], "z:2004", f"i:{FLOAT32}", "i:3", "p:16384", "z:20480", "i:9", "i:11", "i:13", COMM, STREAM]
 
 # Function, its arguments, how often, and what must come out: operation, type, count.
 EVERY_RELEASE = [
-    ("ncclAllReduce", reduction(1 << 20, FLOAT32), 5, (Op.ALL_REDUCE, FLOAT32, 1 << 20)),
-    ("ncclReduceScatter", reduction(1001, FLOAT16), 4, (Op.REDUCE_SCATTER, FLOAT16, 1001)),
-    ("ncclAllGather", gathering(1002, UINT8), 3, (Op.ALL_GATHER, UINT8, 1002)),
-    ("ncclBroadcast", reduction(1003, INT64), 2, (Op.BROADCAST, INT64, 1003)),
-    ("ncclBcast", one_sided(1004, INT64), 6, (Op.BROADCAST, INT64, 1004)),
-    ("ncclReduce", [*reduction(1005, FLOAT32)[:5], "i:0", NULL, NULL], 7, (Op.REDUCE, FLOAT32, 1005)),
-    ("ncclSend", one_sided((1 << 40) + 1, FLOAT16), 8, (Op.SEND, FLOAT16, (1 << 40) + 1)),
-    ("ncclRecv", one_sided(1007, FLOAT16), 9, (Op.RECV, FLOAT16, 1007)),
+    ("ncclAllReduce", rooted(1 << 20, FLOAT32), 5, (Op.ALL_REDUCE, FLOAT32, 1 << 20)),
+    ("ncclReduceScatter", rooted(1001, FLOAT16), 4, (Op.REDUCE_SCATTER, FLOAT16, 1001)),
+    ("ncclAllGather", rootless(1002, UINT8), 3, (Op.ALL_GATHER, UINT8, 1002)),
+    ("ncclBroadcast", rooted(1003, INT64), 2, (Op.BROADCAST, INT64, 1003)),
+    ("ncclBcast", one_buffer(1004, INT64), 6, (Op.BROADCAST, INT64, 1004)),
+    ("ncclReduce", reduce(1005, FLOAT32), 7, (Op.REDUCE, FLOAT32, 1005)),
+    ("ncclSend", one_buffer((1 << 40) + 1, FLOAT16), 8, (Op.SEND, FLOAT16, (1 << 40) + 1)),
+    ("ncclRecv", one_buffer(1007, FLOAT16), 9, (Op.RECV, FLOAT16, 1007)),
 ]
 SINCE_2_28 = [
-    ("ncclAlltoAll", gathering(2001, FLOAT32), 3, (Op.ALL_TO_ALL, FLOAT32, 2001)),
-    ("ncclGather", reduction(2002, FLOAT32), 4, (Op.GATHER, FLOAT32, 2002)),
-    ("ncclScatter", reduction(2003, FLOAT32), 5, (Op.SCATTER, FLOAT32, 2003)),
-    (
-        "ncclPutSignal",
-        [NULL, "z:2004", f"i:{FLOAT32}", "i:0", NULL, "z:0", "i:0", "i:0", "i:0", NULL, NULL],
-        6,
-        (Op.PUT_SIGNAL, FLOAT32, 2004),
-    ),
-    ("ncclSignal", ["i:0", "i:0", "i:0", "i:0", NULL, NULL], 7, (Op.SIGNAL, None, 0)),
-    ("ncclWaitSignal", ["i:0", NULL, NULL, NULL], 8, (Op.WAIT_SIGNAL, None, 0)),
+    ("ncclAlltoAll", rootless(2001, FLOAT32), 3, (Op.ALL_TO_ALL, FLOAT32, 2001)),
+    ("ncclGather", rooted(2002, FLOAT32), 4, (Op.GATHER, FLOAT32, 2002)),
+    ("ncclScatter", rooted(2003, FLOAT32), 5, (Op.SCATTER, FLOAT32, 2003)),
+    ("ncclPutSignal", PUT_SIGNAL, 6, (Op.PUT_SIGNAL, FLOAT32, 2004)),
+    ("ncclSignal", ["i:3", "i:9", "i:11", "i:13", COMM, STREAM], 7, (Op.SIGNAL, None, 0)),
+    ("ncclWaitSignal", ["i:3", BUFFERS[0], COMM, STREAM], 8, (Op.WAIT_SIGNAL, None, 0)),
 ]
 CONFIG_FORMS = [
-    ("ncclAllReduceConfig", [*reduction(3001, FLOAT32), NULL], 2, (Op.ALL_REDUCE, FLOAT32, 3001)),
-    ("ncclReduceScatterConfig", [*reduction(3002, FLOAT32), NULL], 3, (Op.REDUCE_SCATTER, FLOAT32, 3002)),
-    ("ncclAllGatherConfig", [*gathering(3003, FLOAT32), NULL], 4, (Op.ALL_GATHER, FLOAT32, 3003)),
-    ("ncclBroadcastConfig", [*reduction(3004, FLOAT32), NULL], 5, (Op.BROADCAST, FLOAT32, 3004)),
-    ("ncclReduceConfig", [*reduction(3005, FLOAT32)[:5], "i:0", NULL, NULL, NULL], 6, (Op.REDUCE, FLOAT32, 3005)),
-    ("ncclAlltoAllConfig", [*gathering(3006, FLOAT32), NULL], 7, (Op.ALL_TO_ALL, FLOAT32, 3006)),
-    ("ncclGatherConfig", [*reduction(3007, FLOAT32), NULL], 8, (Op.GATHER, FLOAT32, 3007)),
-    ("ncclScatterConfig", [*reduction(3008, FLOAT32), NULL], 9, (Op.SCATTER, FLOAT32, 3008)),
+    ("ncclAllReduceConfig", [*rooted(3001, FLOAT32), NULL], 2, (Op.ALL_REDUCE, FLOAT32, 3001)),
+    ("ncclReduceScatterConfig", [*rooted(3002, FLOAT32), NULL], 3, (Op.REDUCE_SCATTER, FLOAT32, 3002)),
+    ("ncclAllGatherConfig", [*rootless(3003, FLOAT32), NULL], 4, (Op.ALL_GATHER, FLOAT32, 3003)),
+    ("ncclBroadcastConfig", [*rooted(3004, FLOAT32), NULL], 5, (Op.BROADCAST, FLOAT32, 3004)),
+    ("ncclReduceConfig", [*reduce(3005, FLOAT32), NULL], 6, (Op.REDUCE, FLOAT32, 3005)),
+    ("ncclAlltoAllConfig", [*rootless(3006, FLOAT32), NULL], 7, (Op.ALL_TO_ALL, FLOAT32, 3006)),
+    ("ncclGatherConfig", [*rooted(3007, FLOAT32), NULL], 8, (Op.GATHER, FLOAT32, 3007)),
+    ("ncclScatterConfig", [*rooted(3008, FLOAT32), NULL], 9, (Op.SCATTER, FLOAT32, 3008)),
 ]
 RELEASES = {"2.21.5": EVERY_RELEASE, "2.32.3": EVERY_RELEASE + SINCE_2_28 + CONFIG_FORMS}
 
@@ -91,7 +95,7 @@ def test_every_operation_of_a_release_is_counted_with_its_bytes_and_its_failures
     expected = {kind: times for _, _, times, kind in RELEASES[release]}
 
     for function, args, times, _ in RELEASES[release]:
-        assert process.call(function, *args, times=times).results == FAILS_WITHOUT_GPU
+        assert process.call(function, *args, times=times).results == REFUSED
     rows = samples.until(process.pid, calls=sum(expected.values()))
 
     assert totals(rows) == expected
@@ -99,6 +103,7 @@ def test_every_operation_of_a_release_is_counted_with_its_bytes_and_its_failures
     bytes_seen = sum(row.calls * (row.call_bytes or 0) for row in rows)
     widths = {FLOAT16: 2, FLOAT32: 4, UINT8: 1, INT64: 8, None: 0}
     assert bytes_seen == sum(times * count * widths[dtype] for (_, dtype, count), times in expected.items())
+    assert {row.comm_ptr for row in rows} == {process.blank}
     assert max(row.last_seq for row in rows) == sum(expected.values())
     assert samples.probes.lost.calls == samples.probes.lost.returns == 0
 
@@ -107,8 +112,8 @@ def test_the_two_names_of_one_function_count_as_one(nccl_library: Fetch, caller:
     process = caller(nccl_library("2.32.3"))
     samples.probes.rescan()
 
-    process.call("ncclAllReduce", *reduction(77, FLOAT32), times=3)
-    process.call("pncclAllReduce", *reduction(77, FLOAT32), times=4)
+    process.call("ncclAllReduce", *rooted(77, FLOAT32), times=3)
+    process.call("pncclAllReduce", *rooted(77, FLOAT32), times=4)
 
     assert totals(samples.until(process.pid, calls=7)) == {(Op.ALL_REDUCE, FLOAT32, 77): 7}
 
@@ -119,14 +124,13 @@ def test_rows_carry_the_communicator_the_cgroup_and_times_within_their_tick(
     process = caller(nccl_library("2.21.5"))
     samples.probes.rescan()
     before_ns = time.time_ns()
-    blank = [NULL, NULL, "z:5", "i:7", "i:0", NULL, NULL]
 
-    process.call("ncclAllReduce", *blank, times=2)
+    process.call("ncclAllReduce", *rooted(5, FLOAT32), times=2)
     after_ns = time.time_ns()
     rows = samples.until(process.pid, calls=2)
 
     for row in rows:
-        assert row.comm_ptr == 0
+        assert row.comm_ptr == process.blank
         assert row.cgroup_id > 0
         assert row.tick == row.first_ns // 100_000_000
         assert before_ns - 1_000_000 <= row.first_ns <= row.last_ns <= after_ns + 1_000_000
@@ -140,14 +144,14 @@ def test_nothing_is_lost_or_doubled_while_the_counts_are_being_read(
     each = 60_000
 
     for process in processes:
-        process.begin("ncclAllReduce", *reduction(9, FLOAT32), times=each // 3, threads=3)
-    rows = [samples.until(process.pid, calls=each) for process in processes]
+        process.begin("ncclAllReduce", *rooted(9, FLOAT32), times=each // 3, threads=3)
+    rows = [samples.until(process.pid, calls=each, pause_s=0) for process in processes]
 
     assert [sum(row.calls for row in found) for found in rows] == [each, each]
     assert [sum(row.failed for row in found) for found in rows] == [each, each]
     assert all(len({row.tick for row in found}) > 1 for found in rows)
     for process in processes:
-        assert process.end().results == FAILS_WITHOUT_GPU
+        assert process.end().results == REFUSED
 
 
 def test_an_idle_process_gives_no_rows(nccl_library: Fetch, caller: Start, samples: Samples) -> None:
@@ -171,7 +175,7 @@ def test_a_process_that_starts_late_with_a_library_of_its_own_is_found_by_the_ne
 
     assert samples.probes.rescan() == 1
     assert samples.probes.rescan() == 0
-    process.call("ncclAllReduce", *reduction(11, FLOAT32), times=3)
+    process.call("ncclAllReduce", *rooted(11, FLOAT32), times=3)
 
     assert totals(samples.until(process.pid, calls=3)) == {(Op.ALL_REDUCE, FLOAT32, 11): 3}
 
@@ -184,7 +188,7 @@ def test_a_library_that_was_replaced_under_a_running_process_is_still_probed(
     own_copy.write_bytes(b"not a library any more")
 
     assert samples.probes.rescan() == 1
-    process.call("ncclAllReduce", *reduction(12, FLOAT32), times=4)
+    process.call("ncclAllReduce", *rooted(12, FLOAT32), times=4)
 
     assert totals(samples.until(process.pid, calls=4)) == {(Op.ALL_REDUCE, FLOAT32, 12): 4}
 
@@ -218,8 +222,8 @@ def test_two_containers_of_one_image_do_not_count_each_other_twice(
     first, second = (caller(path) for path in two_overlays)
 
     samples.probes.rescan()
-    first.call("ncclAllReduce", *reduction(13, FLOAT32), times=5)
-    second.call("ncclAllReduce", *reduction(14, FLOAT32), times=6)
+    first.call("ncclAllReduce", *rooted(13, FLOAT32), times=5)
+    second.call("ncclAllReduce", *rooted(14, FLOAT32), times=6)
 
     assert totals(samples.until(first.pid, calls=5)) == {(Op.ALL_REDUCE, FLOAT32, 13): 5}
     rows = samples.until(second.pid, calls=6)
@@ -231,7 +235,7 @@ def test_a_pinned_library_is_seen_from_its_first_call(bpf: None, own_copy: Path,
     probes = NcclCalls(bpf_dir=repo_root() / "bpf", libraries=[own_copy])
     try:
         process = caller(own_copy)
-        process.call("ncclAllReduce", *reduction(15, FLOAT32), times=2)
+        process.call("ncclAllReduce", *rooted(15, FLOAT32), times=2)
 
         assert probes.rescan() == 0
         assert totals(Samples(probes).until(process.pid, calls=2)) == {(Op.ALL_REDUCE, FLOAT32, 15): 2}
@@ -258,7 +262,7 @@ def test_probes_leave_nothing_behind_when_a_process_is_gone(
 ) -> None:
     process = Caller(nccl_library("2.21.5"))
     samples.probes.rescan()
-    process.call("ncclAllReduce", *reduction(16, FLOAT32), times=2)
+    process.call("ncclAllReduce", *rooted(16, FLOAT32), times=2)
     samples.until(process.pid, calls=2)
     process.close()
 
