@@ -5,7 +5,13 @@
 // `failed` counts returns that are neither ncclSuccess nor ncclInProgress, in the tick of the return.
 // Operation numbers are those of streams/contract/calls.py.
 //
-// COST_TABLE
+// Cost per call (bench/uprobe_cost.py: libnccl 2.32.3, kernel 6.18, one of two busy cores, medians of 7 x 100,000):
+//   no probe                           91 ns
+//   empty program at entry           +468 ns
+//   empty program, entry and return  +791 ns
+//   these programs at entry          +588 ns
+//   these programs, entry and return +1028 ns    what the agent attaches
+// A training step makes some tens to hundreds of calls: 0.1 ms of host time per step at most.
 
 struct call_key {
   u64 tick;
