@@ -129,10 +129,23 @@ class _Agents:
         async def work(stream: faust.StreamT[bytes]) -> None:
             unacknowledged = stream.noack()
             async for event in unacknowledged.events():
-                sent = [await self._send(out) for out in self._flow.take(_plain(event.message))]
+                sent = [await self._send(out) for out in await self._take(_plain(event.message))]
                 await self._deliveries[name].add(partial(unacknowledged.ack, event), sent)
 
         return work
+
+    async def _take(self, message: LogMessage) -> list[Outgoing]:
+        """What a message leads to; waits, with one log line per trouble, while a registry is away."""
+        told, wait_s = "", FIRST_WAIT_S
+        while True:
+            try:
+                return self._flow.take(message)
+            except RetryableError as error:
+                if str(error) != told:
+                    log.warning("waiting: %s", error)
+                    told = str(error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     async def _send(self, out: Outgoing) -> asyncio.Future[object]:
         self._metrics.published.labels(out.topic).inc()

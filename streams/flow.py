@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from streams.contract.errors import InvalidRecordError
+from streams.contract.errors import InvalidRecordError, RetryableError
 from streams.contract.findings import Episode, Incident, JobState
 from streams.contract.plumbing import DeadLetter
 from streams.contract.slices import JobSlice
@@ -92,24 +92,33 @@ class Flow:
         self._next: dict[tuple[str, int], int] = {}
 
     def take(self, message: LogMessage) -> list[Outgoing]:
-        """What one message leads to; a message that cannot be a record leads to a dead letter, never to an error."""
+        """What one message leads to; a message that cannot be a record leads to a dead letter, never to an error.
+
+        Raises RetryableError, having changed nothing, while a registry that must name its schema is away.
+        """
         if message.offset < self._next.get((message.topic, message.partition), 0):
             self._metrics.repeated.labels(message.topic).inc()
             return []
-        self._next[message.topic, message.partition] = message.offset + 1
         began = time.perf_counter()
         step_name = STEP_OF[message.topic]
+        outgoing = self._applied(message, step_name)
+        self._next[message.topic, message.partition] = message.offset + 1
+        self._metrics.apply_s.labels(step_name).observe(time.perf_counter() - began)
+        return outgoing
+
+    def _applied(self, message: LogMessage, step_name: str) -> list[Outgoing]:
         try:
             record = self._decoders[message.topic](message.value)
             results = self._step(step_name, message.partition).apply(record)
             outgoing = [out for result in results for out in self._encoded(result)]
+        except RetryableError:
+            raise
         except InvalidRecordError as error:
             return [self._refused(message, str(error))]
         except Exception as error:  # A record that upsets the core must not stop all others for ever
             log.exception("%s could not take offset %d of %s", step_name, message.offset, message.topic)
             return [self._refused(message, f"{step_name} failed: {type(error).__name__}: {error}")]
         self._metrics.applied.labels(message.topic).inc()
-        self._metrics.apply_s.labels(step_name).observe(time.perf_counter() - began)
         return outgoing
 
     def hold(self, places: Iterable[tuple[str, int]]) -> None:

@@ -32,9 +32,7 @@ def test_pma_counters_stay_at_the_maximum_of_their_kernel_width(name: str, bits:
     assert (spec.width_bits, spec.at_maximum, spec.maximum) == (bits, AtMaximum.SATURATES, 2**bits - 1)
 
 
-@pytest.mark.parametrize(
-    "name", ["rx_write_requests", "out_of_buffer", "roce_slow_restart_trans", "packet_seq_err"]
-)
+@pytest.mark.parametrize("name", ["rx_write_requests", "out_of_buffer", "roce_slow_restart_trans", "packet_seq_err"])
 def test_mlx5_queue_counters_wrap_at_32_bits(name: str) -> None:
     spec = counter_spec(f"hw/{name}")
     assert (spec.width_bits, spec.at_maximum, spec.kind) == (32, AtMaximum.WRAPS, CounterKind.COUNTER)
@@ -123,9 +121,6 @@ def test_rows_of_the_whole_port_are_published(name: str) -> None:
 
 
 def test_every_pma_name_of_the_real_devices_is_known() -> None:
-    names = {
-        f"ib/{path.name}"
-        for path in shared("corpus", "sysfs").glob("*/class/infiniband/*/ports/*/counters/*")
-    }
+    names = {f"ib/{path.name}" for path in shared("corpus", "sysfs").glob("*/class/infiniband/*/ports/*/counters/*")}
     assert len(names) > 20
     assert {name for name in names if not counter_spec(name).known} == set()
