@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import itertools
 import json
 import shutil
 import subprocess
@@ -10,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
 
+from fabric_sentinel.cli import cli
 from fabric_sentinel.settings import ENV_PREFIX, reference
 from infra.component_lock import blocks, closure, normal, wanted
+from producers.pods.file import read_listing
 from tests.paths import cache_dir, need, repo_root
 from tests.services.prometheus import FIX as PROMETHEUS_FIX
 
@@ -143,6 +147,35 @@ def test_every_setting_in_compose_and_manifests_exists() -> None:
     known = {variable for _key, variable, _default, _text in reference()} | {f"{ENV_PREFIX}CONFIG"}
     assert len(settings_used()) >= 7
     assert settings_used() - known == set()
+
+
+def commands_used() -> Iterator[list[str]]:
+    for service in services().values():
+        if service["image"].startswith("fabric-sentinel-") and "command" in service:
+            yield service["command"]
+    for workload in workloads():
+        yield from (container["args"] for container in containers(workload) if "args" in container)
+
+
+def test_every_command_in_compose_and_manifests_exists() -> None:
+    used = [words for words in commands_used() if words]
+    assert len(used) == 10
+    for words in used:
+        command: click.Command = cli
+        for word in itertools.takewhile(lambda word: not word.startswith("-"), words):
+            assert isinstance(command, click.Group), words
+            command = command.commands[word]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_example_lists_of_pods_are_read() -> None:
+    texts = [(INFRA / "dev" / "pods" / "pods.yaml").read_text()]
+    texts += [m["data"]["pods.yaml"] for m in manifests() if "pods.yaml" in m.get("data", {})]
+    assert len(texts) == 2
+    for text in texts:
+        listing = read_listing(text)
+        assert [(pod.name, pod.node) for pod in listing.pods] == [("pretrain-worker-0", "node-a")]
 
 
 def test_every_manifest_passes_the_strict_schema() -> None:
