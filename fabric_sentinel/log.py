@@ -30,7 +30,11 @@ def configure(log_format: Literal["auto", "json", "console"] = "auto", *, level:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.format_exc_info, last]
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                last,
+            ]
             if not console
             else [structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
         )

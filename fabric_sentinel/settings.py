@@ -85,7 +85,6 @@ class Stream(_Section):
 
     node_silent_ticks: int = Field(30, ge=5, description="A node this far behind its partition's clock is silent")
     metrics_port: Port = Field(9467, description="Prometheus metrics on loopback; 0: none")
-    data_dir: Path = Field(Path(".fabric-sentinel/stream"), description="Faust's own small files")
 
 
 class ClickHouse(_Section):
@@ -95,8 +94,9 @@ class ClickHouse(_Section):
         SecretStr("chdb://.fabric-sentinel/clickhouse"),
         description="chdb://PATH in process, or clickhouse://… a server",
     )
-    batch_rows: int = Field(50_000, ge=1, description="Rows in one insert at the most")
-    batch_seconds: float = Field(1.0, gt=0, description="A batch waits this long at the most")
+    batch_messages: int = Field(5_000, ge=1, description="Messages of one partition in one insert at the most")
+    sample_seconds: float = Field(5.0, gt=0, description="Samples wait this long at the most: few large inserts")
+    finding_seconds: float = Field(0.5, gt=0, description="Findings wait this long at the most: people wait for them")
 
 
 class Prometheus(_Section):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib.metadata import version
 
 from fabric_sentinel.settings import Kafka, Settings, SettingsError
 from streams.contract.kafka import KafkaConnection
+from streams.contract.wire import SchemaIds
 from streams.core.settings import CoreSettings, JoinSettings
 
 
@@ -44,3 +46,17 @@ def connection(kafka: Kafka) -> KafkaConnection:
 def core_settings(settings: Settings) -> CoreSettings:
     """What steers the detector."""
     return CoreSettings(join=JoinSettings(node_silent_ticks=settings.stream.node_silent_ticks))
+
+
+def instance_name() -> str:
+    """This process, as its health records name it."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def registry(settings: Settings) -> SchemaIds | None:
+    """The configured Schema Registry, or None where packaged ids suffice."""
+    if settings.topics.registry_url is None:
+        return None
+    from streams.contract.registry import Registry
+
+    return Registry(url=settings.topics.registry_url)
