@@ -1,0 +1,1 @@
+"""Kafka to ClickHouse: samples, findings and the pipeline's own records."""
