@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -256,14 +257,33 @@ def test_a_components_list_keeps_hashes_and_follows_what_packages_need() -> None
         closure({"absent"}, lock)
 
 
+def promtool(*arguments: str | Path) -> tuple[int, str]:
+    need(shutil.which("promtool"), "promtool is not installed", PROMETHEUS_FIX)
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
 @pytest.mark.services
 def test_prometheus_takes_its_settings_and_rules() -> None:
-    need(shutil.which("promtool"), "promtool is not installed", PROMETHEUS_FIX)
-    done = subprocess.run(
-        ["promtool", "check", "config", INFRA / "prometheus" / "prometheus.yml"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
+    code, said = promtool("check", "config", INFRA / "prometheus" / "prometheus.yml")
+    assert code == 0, said
+    assert "rules found" in said
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("case", sorted((INFRA / "prometheus" / "tests").glob("*.yml")), ids=lambda path: path.stem)
+def test_the_alerts_fire_when_they_should_and_not_before(case: Path) -> None:
+    code, said = promtool("test", "rules", case)
+    assert code == 0, said
+
+
+def test_every_metric_in_a_rule_is_one_that_we_export() -> None:
+    rules = "".join(path.read_text() for path in (INFRA / "prometheus" / "rules").glob("*.yml"))
+    sources = "".join(
+        path.read_text()
+        for folder in ("producers", "streams", "sinks")
+        for path in (repo_root() / folder).rglob("*.py")
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    used = set(re.findall(r"\bfabric_[a-z_]+", rules))
+    assert used
+    assert {name for name in used if f'"{name}"' not in sources} == set()
