@@ -24,7 +24,7 @@ def sql(settings: Load, query: str, as_json: bool) -> None:
     from sinks.clickhouse.store import StoreError
 
     try:
-        answer = ask(settings().clickhouse.dsn.get_secret_value(), query)
+        answer = ask(wiring.store_dsn(settings()), query)
     except StoreError as error:
         fail(str(error))
     if as_json:
@@ -45,7 +45,7 @@ def incidents(settings: Load, as_json: bool) -> None:
     from sinks.clickhouse.store import Store, StoreError
 
     try:
-        store = Store(settings().clickhouse.dsn.get_secret_value())
+        store = Store(wiring.store_dsn(settings()))
         found = read_incidents(store)
         store.close()
     except StoreError as error:

@@ -86,7 +86,7 @@ def sink_clickhouse(settings: Load) -> None:
                 kafka=wiring.connection(chosen.kafka),
                 cluster=chosen.cluster,
                 instance=wiring.instance_name(),
-                dsn=chosen.clickhouse.dsn.get_secret_value(),
+                dsn=wiring.store_dsn(chosen),
                 registry=wiring.registry(chosen),
                 limits=Limits(
                     messages=chosen.clickhouse.batch_messages,

@@ -90,9 +90,10 @@ class Stream(_Section):
 class ClickHouse(_Section):
     """The ClickHouse sink."""
 
-    dsn: SecretStr = Field(
-        SecretStr("chdb://.fabric-sentinel/clickhouse"),
-        description="chdb://PATH in process, or clickhouse://… a server",
+    dsn: SecretStr | None = Field(
+        None,
+        description="chdb:///PATH: the engine in process; http(s)://user:password@host:port/database: a server; "
+        "default: in process, at ./.fabric-sentinel/clickhouse",
     )
     batch_messages: int = Field(5_000, ge=1, description="Messages of one partition in one insert at the most")
     sample_seconds: float = Field(5.0, gt=0, description="Samples wait this long at the most: few large inserts")

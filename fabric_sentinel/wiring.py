@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import version
+from pathlib import Path
 
 from fabric_sentinel.settings import Kafka, Settings, SettingsError
 from streams.contract.kafka import KafkaConnection
@@ -60,3 +61,10 @@ def registry(settings: Settings) -> SchemaIds | None:
     from streams.contract.registry import Registry
 
     return Registry(url=settings.topics.registry_url)
+
+
+def store_dsn(settings: Settings) -> str:
+    """Where ClickHouse is: as set, or the embedded engine under the folder we stand in."""
+    if settings.clickhouse.dsn is not None:
+        return settings.clickhouse.dsn.get_secret_value()
+    return f"chdb://{Path.cwd() / '.fabric-sentinel' / 'clickhouse'}"
