@@ -1,5 +1,5 @@
 // What the RDMA probes share: who holds an object, and the counters of one holder on one device.
-// Python reads these structs by name; tests/kernel/test_rdma_decode.py checks that both sides list the same fields.
+// Python reads these structs by name; tests/producers/kernel/test_rdma_decode.py checks that both sides list the same fields.
 
 #ifndef FABRIC_RDMA_HOLDERS_H
 #define FABRIC_RDMA_HOLDERS_H

@@ -273,7 +273,7 @@ class RdmaObjects:
         dead: list[Any] = []
         for key, counts in entries:
             raw_key, raw = bytes(key), bytes(counts)
-            earlier, samples = self._unchanged.get(raw_key, (raw, 0))
+            earlier, samples = self._unchanged.get(raw_key, (b"", 0))
             samples = samples + 1 if earlier == raw else 0
             if samples >= FORGET_AFTER_SAMPLES and holds_nothing(counts) and not (self._proc / str(key.pid)).exists():
                 dead.append(key)
