@@ -13,9 +13,10 @@ from producers.ports.discover import unpublished_gap
 from producers.ports.flush import Gap
 from streams.contract.counters import is_published
 
-# mlx5 asks its firmware for some of these; where that is slow, ten times a second would eat a core.
+# mlx5 asks its firmware for some of these; where that is slow, ten times a second would hold up every sample.
 SLOW_US = 5_000
 SLOW_EVERY_TICKS = 10
+STEADY_READINGS = 3  # in a row, slow or fast, before the pace changes: one preempted reading says nothing
 
 
 class Statistics(Protocol):
@@ -44,10 +45,19 @@ class EthtoolReader:
         self._members: list[tuple[str, int, NDArray[np.intp]]] = []
         self._every_ticks = 1
         self._calls = 0
+        self._against_pace = 0
         self.names: tuple[str, ...] = ()
-        self.gaps: tuple[Gap, ...] = ()
+        self._gaps: tuple[Gap, ...] = ()
         self.changed = False
         self._learn(netdevs)
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is not read, and why."""
+        if self._every_ticks == 1:
+            return self._gaps
+        reason = f"the driver needs over {SLOW_US} us a reading: read every {SLOW_EVERY_TICKS}th tick"
+        return (*self._gaps, Gap(source=self._source, what="eth/*", reason=reason))
 
     def read(self, into: list[int], offset: int) -> None:
         """Put the statistics into `into[offset:]`, or ABSENT where a member does not answer."""
@@ -70,11 +80,15 @@ class EthtoolReader:
                 self.changed = True
                 return [ABSENT] * len(self.names)
             total = [a + b for a, b in zip(total, values[picked].tolist(), strict=True)]
-        if self._every_ticks == 1 and self._clock_ns() - begun_ns > SLOW_US * 1000:
-            self._every_ticks = SLOW_EVERY_TICKS
-            reason = f"the driver needs over {SLOW_US} us a reading: read every {SLOW_EVERY_TICKS}th tick"
-            self.gaps += (Gap(source=self._source, what="eth/*", reason=reason),)
+        self._pace(self._clock_ns() - begun_ns > SLOW_US * 1000)
         return [min(value, ABSENT) for value in total]
+
+    def _pace(self, slow: bool) -> None:
+        """Read seldom while the driver is slow, at every tick while it is not."""
+        self._against_pace = self._against_pace + 1 if slow == (self._every_ticks == 1) else 0
+        if self._against_pace == STEADY_READINGS:
+            self._against_pace = 0
+            self._every_ticks = SLOW_EVERY_TICKS if slow else 1
 
     def _learn(self, netdevs: tuple[str, ...]) -> None:
         lists: list[tuple[str, tuple[str, ...]]] = []
@@ -89,7 +103,7 @@ class EthtoolReader:
         common = [name for name in lists[0][1] if all(name in names for _, names in lists)]
         picked = [name for name in common if name and is_published(f"eth/{name}")]
         if len(picked) < len(common):
-            self.gaps += (unpublished_gap(self._source, "eth/*", len(common) - len(picked)),)
+            self._gaps += (unpublished_gap(self._source, "eth/*", len(common) - len(picked)),)
         if not picked:
             return
         self.names = tuple(f"eth/{name}" for name in picked)
@@ -101,4 +115,4 @@ class EthtoolReader:
         """Stop asking, and say why."""
         self._members.clear()
         code = errno.errorcode.get(error.errno or 0, "EIO")
-        self.gaps += (Gap(source=self._source, what="eth/*", reason=f"{netdev}: {code}"),)
+        self._gaps += (Gap(source=self._source, what="eth/*", reason=f"{netdev}: {code}"),)

@@ -60,7 +60,10 @@ class Memory:
 
 
 def memory_of(layout: Layout, readings: Mapping[RowKey, tuple[int, int]], renewed_ports: Set[str]) -> Memory:
-    """Carry `readings` over to the rows of `layout`, but not to ports made anew: their counters were reset."""
+    """Carry `readings` over to the rows of `layout`; RDMA counters of ports made anew have been reset.
+
+    Their netdevs may be the same as before: what those count is judged by its value.
+    """
     count = len(layout.keys)
     memory = Memory(
         last=np.full(count, ABSENT, dtype=np.uint64),
@@ -70,7 +73,7 @@ def memory_of(layout: Layout, readings: Mapping[RowKey, tuple[int, int]], renewe
         dropped=np.zeros(count, dtype=np.bool_),
     )
     for row, key in enumerate(layout.keys):
-        if key[0] in renewed_ports:
+        if key[0] in renewed_ports and key[1].startswith(("ib/", "hw/")):
             memory.renewed[row] = not layout.widths.gauge[row]
         elif key in readings:
             memory.last[row], memory.seen_tick[row] = readings[key]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from producers.ports.delta import ABSENT
 from producers.ports.ethtool import EthtoolSocket, unique_names
-from producers.ports.ethtool_read import SLOW_EVERY_TICKS, EthtoolReader
+from producers.ports.ethtool_read import EthtoolReader
 from producers.ports.ethtool_text import parse_ethtool_text
 from producers.ports.flush import Gap
 from tests.paths import need, shared
@@ -119,13 +119,32 @@ def test_a_list_that_grew_is_not_read_under_old_names() -> None:
     assert reader.changed
 
 
-def test_a_slow_driver_is_asked_seldom_and_that_is_a_gap() -> None:
-    now = iter(range(0, 10**12, 6_000_000))  # every look at the clock is 6 ms later
-    fake = Fake({"e0": {"a": 1}})
-    reader = EthtoolReader(("e0",), fake, "m/1", clock_ns=lambda: next(now))
-    values = [read(reader)["eth/a"] for _ in range(2 * SLOW_EVERY_TICKS + 1)]
-    assert [tick for tick, value in enumerate(values) if value == 1] == [0, SLOW_EVERY_TICKS, 2 * SLOW_EVERY_TICKS]
+def paced(reader: EthtoolReader, readings: int) -> list[int]:
+    """The ticks at which the driver was asked."""
+    values = [read(reader)["eth/a"] for _ in range(readings)]
+    return [tick for tick, value in enumerate(values) if value == 1]
+
+
+def test_a_steadily_slow_driver_is_asked_seldom_which_is_a_gap_until_it_is_fast_again() -> None:
+    now_ns, took_ns = [0], [6_000_000]
+
+    def clock_ns() -> int:
+        now_ns[0] += took_ns[0]
+        return now_ns[0]
+
+    reader = EthtoolReader(("e0",), Fake({"e0": {"a": 1}}), "m/1", clock_ns=clock_ns)
+    assert paced(reader, 30) == [0, 1, 2, 10, 20]
     assert [gap.what for gap in reader.gaps] == ["eth/*"]
+    took_ns[0] = 1_000
+    assert paced(reader, 30) == [0, 10, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]
+    assert reader.gaps == ()
+
+
+def test_one_slow_reading_changes_nothing() -> None:
+    times = iter([0, 6_000_000, *range(7_000_000, 8_000_000, 1_000)])
+    reader = EthtoolReader(("e0",), Fake({"e0": {"a": 1}}), "m/1", clock_ns=lambda: next(times))
+    assert paced(reader, 20) == list(range(20))
+    assert reader.gaps == ()
 
 
 def test_text_is_divided_at_the_last_colon() -> None:

@@ -258,6 +258,21 @@ def test_a_device_made_anew_is_a_reset_and_its_first_reading_is_missing(tree: Tr
     assert flush.resets == (Reset(port=0, name="ib/port_xmit_data", tick=0),)
 
 
+def test_a_netdev_that_outlives_its_rdma_device_is_not_reset(tmp_path: Path) -> None:
+    folder = make_port(tmp_path, netdev="v0", statistics={"rx_bytes": 10}, hw_counters={"np_cnp_sent": 5})
+    sampler = PortSampler(sysfs=tmp_path, rescan_ticks=1)
+    sampler.sample(1)
+    sampler.flush(1)
+    folder.rename(folder.parent / "old")
+    make_port(tmp_path, netdev="v0", statistics={"rx_bytes": 12}, hw_counters={"np_cnp_sent": 9})
+    sampler.sample(2)
+    sampler.flush(2)
+    sampler.sample(3)
+    flush = sampler.flush(3)
+    assert row(flush, "net/rx_bytes") == [0]
+    assert flush.resets == (Reset(port=0, name="hw/np_cnp_sent", tick=0),)
+
+
 def test_no_ports_is_an_empty_flush(tmp_path: Path) -> None:
     sampler = PortSampler(sysfs=tmp_path)
     sampler.sample(1)

@@ -95,6 +95,7 @@ def test_a_device_that_is_unplugged_leaves_and_comes_back_as_reset(guest: Guest)
     gone, back = seen.index(False), len(seen) - seen[::-1].index(False)
     assert 0 < gone < back < len(seen)
     assert [1, "hw/sent_pkts"] in guest.flushes[back]["resets"]
+    assert [1, "net/tx_bytes"] not in guest.flushes[back]["resets"]
     assert all(flush["resets"] == [] for flush in guest.flushes[:back])
 
 
