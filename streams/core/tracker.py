@@ -1,52 +1,337 @@
-"""One job followed through its slices: iterations, baseline, episodes, health."""
+"""One job followed through its slices: steps, baseline, alarm, recovery, health."""
 
 from __future__ import annotations
 
 import msgspec
 
-from streams.contract.findings import Episode, Health, JobState
+from streams.contract.findings import Episode, Health, JobState, Verdict
 from streams.contract.header import Source
 from streams.contract.slices import JobSlice
+from streams.contract.ticks import TICK_US
+from streams.core.baseline import Baseline, add_quiet
+from streams.core.change import SMALLEST_PART, cusum, split
+from streams.core.episode import (
+    Open,
+    add_slow,
+    baseline_copy,
+    bracket,
+    drop_slow_after,
+    end_without_recovery,
+    gpus_of,
+    slowed_us,
+    source_of,
+    tell,
+    unchanged,
+    withdraw,
+)
+from streams.core.history import History
+from streams.core.iterations import Sample, Steps, choose_anchor, job_steps, replace_lead, take
 from streams.core.settings import JudgeSettings
+from streams.core.verdict import Decision, decide
+
+LEARN_EVERY_TICKS = 10
+LOOK_EVERY_TICKS = 25  # An open episode is weighed again at most this often
+KEPT_RECENT = 400  # Steps: enough to compare bytes over the quiet time before an onset
+BYTES_TOLERANCE = 0.02  # A job that hands over this much more or less per step does other work
+LOST_ANCHOR_STEPS = 20
+LOST_ANCHOR_US = 10_000_000
+MEMORY_OF_NODE_TICKS = 600  # A node that left the job is no longer told as its node after a minute
 
 
 class Track(msgspec.Struct, kw_only=True):
-    """What is remembered of one job."""
+    """Everything that is remembered of one job."""
 
+    job: str = ""
     tick: int = -1
+    epoch: int = 0
     told_tick: int = -1
-    about: JobSlice | None = None
+    told_health: Health = Health.UNKNOWN
+    learned_tick: int = -1
+    steps: Steps = msgspec.field(default_factory=Steps)
+    baseline: Baseline = msgspec.field(default_factory=Baseline)
+    alarm_total: float = 0.0
+    slow_run: int = 0
+    recent: list[Sample] = []
+    histories: dict[str, History] = {}
+    latest: dict[str, JobSlice] = {}
+    silent_since: dict[str, int] = {}
+    episode: Open | None = None
 
 
 class Tracker:
-    """Follows one job; its state is the `Track` that it was given."""
+    """Follows one job; all its memory is the `Track` that it was given."""
 
     def __init__(self, settings: JudgeSettings, track: Track) -> None:
         self._settings = settings
         self._track = track
 
     def group(self, tick: int, pieces: list[JobSlice]) -> list[Episode | JobState]:
-        """Take all slices of the job that end at `tick`."""
-        self._track.tick = tick
-        self._track.about = pieces[0]
-        if tick - self._track.told_tick < self._settings.state_ticks:
-            return []
-        self._track.told_tick = tick
-        return [self._state(Health.NO_BASELINE, "too few iterations seen")]
+        """Take all slices of the job that end at `tick`; return what has become known."""
+        track = self._track
+        track.tick, track.job = tick, pieces[0].job
+        out: list[Episode | JobState] = []
+        for piece in pieces:
+            self._see(piece, out)
+        steps = track.steps
+        if steps.anchor is None and tick >= track.learned_tick + LEARN_EVERY_TICKS:
+            track.learned_tick = tick
+            choose_anchor(steps)
+        for sample in job_steps(steps, tick):
+            self._step(sample, out)
+        if track.episode is not None:
+            self._look(track.episode, out)
+        self._tell_health(out)
+        return out
 
     def gone(self, tick: int) -> list[Episode | JobState]:
-        """The job has sent nothing for a long time: it has ended."""
+        """No slice has come for a long time: the job has ended."""
         self._track.tick = tick
-        return [self._state(Health.NOT_OBSERVED, "no slices any more: the job has ended")]
+        out: list[Episode | JobState] = []
+        self._end_episode(out)
+        if self._track.latest:
+            out.append(self._state(Health.NOT_OBSERVED, "the job has ended: no node tells of it any more"))
+        return out
+
+    def _see(self, piece: JobSlice, out: list[Episode | JobState]) -> None:
+        track = self._track
+        if piece.nic_silent:
+            track.silent_since.setdefault(piece.node, piece.first_tick)
+            if track.steps.lead.startswith(f"{piece.node}|"):
+                self._lead_gone(out)
+            return
+        track.silent_since.pop(piece.node, None)
+        if self._restarted(piece):
+            self._lead_gone(out)
+        track.latest[piece.node] = piece
+        history = track.histories.setdefault(piece.node, History())
+        history.add(piece, keep_ticks=self._settings.history_ticks)
+        take(track.steps, piece)
+        for node, latest in list(track.latest.items()):
+            if latest.first_tick < track.tick - MEMORY_OF_NODE_TICKS:
+                del track.latest[node], track.histories[node]
+
+    def _restarted(self, piece: JobSlice) -> bool:
+        """True where the lead's node tells of ranks, and the lead is not among them."""
+        steps = self._track.steps
+        if steps.anchor is None or not piece.communicators or not steps.lead.startswith(f"{piece.node}|"):
+            return False
+        pid = steps.ranks[steps.lead].pid
+        return all(member.pid != pid for member in piece.communicators)
+
+    def _lead_gone(self, out: list[Episode | JobState]) -> None:
+        if not replace_lead(self._track.steps, self._track.steps.lead):
+            self._new_epoch(out)
+
+    def _new_epoch(self, out: list[Episode | JobState]) -> None:
+        """Other ranks or other work: what was normal before says nothing now."""
+        self._end_episode(out)
+        track = self._track
+        track.epoch += 1
+        track.steps = Steps()
+        track.baseline = Baseline()
+        track.alarm_total, track.slow_run, track.recent = 0.0, 0, []
+
+    def _end_episode(self, out: list[Episode | JobState]) -> None:
+        episode, self._track.episode = self._track.episode, None
+        if episode is not None and (told := end_without_recovery(episode, self._track.tick)) is not None:
+            out.append(told)
+
+    def _step(self, sample: Sample, out: list[Episode | JobState]) -> None:
+        track, settings = self._track, self._settings
+        track.recent.append(sample)
+        del track.recent[:-KEPT_RECENT]
+        if track.episode is not None and track.episode.recovered_us is None:
+            add_slow(track.episode, sample)
+            self._watch_recovery(track.episode, sample)
+            return
+        baseline = track.baseline
+        if not baseline.known:
+            add_quiet(baseline, sample.step_us, settings)
+            return
+        z = (sample.step_us - baseline.level_us) / baseline.scale_us
+        track.alarm_total = cusum(track.alarm_total, z, k=settings.cusum_k, clip=settings.z_clip)
+        if track.alarm_total > 0:
+            track.slow_run += 1
+        else:
+            track.slow_run = 0
+            add_quiet(baseline, sample.step_us, settings)
+        if track.alarm_total >= settings.cusum_h and track.slow_run >= settings.minimum_slow:
+            self._alarm(out)
+
+    def _alarm(self, out: list[Episode | JobState]) -> None:
+        track, settings = self._track, self._settings
+        samples = track.recent[-settings.split_window :]
+        first = split([sample.step_us for sample in samples])
+        slow = samples[first:]
+        level, scale, steps = baseline_copy(track.baseline)
+        mean = sum(sample.elapsed_us for sample in slow) / sum(sample.steps for sample in slow)
+        if mean < level * (1 + settings.minimum_effect_e4 / 10_000):
+            track.alarm_total = min(track.alarm_total, settings.cusum_h)  # Real, but too small to be worth a word
+            return
+        track.alarm_total, track.slow_run = 0.0, 0
+        if track.episode is not None:
+            self._close(track.episode, out)
+        before = [sample for sample in track.recent if sample.end_us <= slow[0].start_us]
+        oldest_us = slow[0].start_us - settings.quiet_ticks * TICK_US
+        quiet = [sample for sample in before if sample.start_us >= oldest_us]
+        episode = Open(
+            alarm_tick=track.tick,
+            job_epoch=track.epoch,
+            baseline_us=level,
+            scale_us=scale,
+            baseline_steps=steps,
+            quiet=quiet,
+            slow=[],
+        )
+        for sample in slow:
+            add_slow(episode, sample)
+        if self._other_work(episode):
+            self._new_epoch(out)
+            return
+        track.episode = episode
+
+    def _other_work(self, episode: Open) -> bool:
+        """True where the job hands clearly more or fewer bytes to NCCL per step than in its quiet time.
+
+        Bytes are counted per flush, so each end of a stretch is uncertain by a step and by what fits into a flush.
+        """
+        quiet, slow = episode.quiet, episode.slow
+        if len(quiet) < SMALLEST_PART or len(slow) < SMALLEST_PART:
+            return False
+        before, after = _bytes_per_step(quiet), _bytes_per_step(slow)
+        if before <= 0:
+            return False
+        fewest = min(sum(s.steps for s in quiet[1:]), sum(s.steps for s in slow[1:]))
+        per_flush = 1 + 10 * TICK_US / episode.baseline_us
+        return abs(after - before) > before * (BYTES_TOLERANCE + 2 * per_flush / max(fewest, 1))
+
+    def _watch_recovery(self, episode: Open, sample: Sample) -> None:
+        settings = self._settings
+        level = episode.baseline_us
+        slow_level = max(slowed_us(episode), level + 1)
+        middle = (level + slow_level) / 2
+        scale = max(episode.scale_us, (slow_level - level) / 8)
+        z = (middle - sample.step_us) / scale
+        episode.recovery_total = cusum(episode.recovery_total, z, k=settings.cusum_k, clip=settings.z_clip)
+        if episode.recovery_total < settings.cusum_h:
+            return
+        tail = episode.slow[-settings.split_window :]
+        first = max(split([entry.step_us for entry in tail]), 1 if len(tail) == len(episode.slow) else 0)
+        if first == 0:
+            return
+        recovered_us = tail[first - 1].end_us
+        episode.recovered_us = recovered_us
+        episode.clean = drop_slow_after(episode, recovered_us)
+        first_clean = episode.clean[0]
+        episode.first_clean_end_us = first_clean.end_us
+        wait_us = max(2 * level, settings.edge_slack_ticks * TICK_US) + level
+        episode.due_tick = (first_clean.end_us + wait_us) // TICK_US + settings.edge_slack_ticks
+
+    def _look(self, episode: Open, out: list[Episode | JobState]) -> None:
+        """Weigh an open episode again when it is time, and tell it when it has changed or is due."""
+        track, settings = self._track, self._settings
+        if episode.recovered_us is not None:
+            if episode.due_tick is not None and track.tick >= episode.due_tick:
+                self._close(episode, out)
+            return
+        if episode.told is not None and track.tick < episode.looked_tick + LOOK_EVERY_TICKS:
+            return
+        episode.looked_tick = track.tick
+        if self._other_work(episode):
+            if (
+                told := withdraw(episode, track.tick, "the job hands other amounts to NCCL: it does other work")
+            ) is not None:
+                out.append(told)
+            track.episode = None
+            self._new_epoch(out)
+            return
+        decision = self._decide(episode)
+        if not unchanged(episode, decision) or track.tick >= episode.told_tick + settings.revise_ticks:
+            out.append(tell(episode, decision, track.latest, self._not_observed(), track.tick, track.job))
+        else:
+            episode.frozen = decision.frozen
+
+    def _close(self, episode: Open, out: list[Episode | JobState]) -> None:
+        decision = self._decide(episode)
+        out.append(tell(episode, decision, self._track.latest, self._not_observed(), self._track.tick, self._track.job))
+        for sample in episode.clean:
+            add_quiet(self._track.baseline, sample.step_us, self._settings)
+        if self._track.episode is episode:
+            self._track.episode = None
+
+    def _decide(self, episode: Open) -> Decision:
+        track = self._track
+        return decide(
+            track.histories,
+            {node: piece.bytes_rung for node, piece in track.latest.items()},
+            bracket(episode, track.tick, self._settings),
+            quiet=episode.quiet,
+            slow=episode.slow,
+            frozen=episode.frozen,
+            settings=self._settings,
+        )
+
+    def _not_observed(self) -> list[str]:
+        """What could not be seen on the job's nodes, one line each."""
+        track = self._track
+        lines = {f"node {node} is silent" for node in track.silent_since}
+        for node, piece in track.latest.items():
+            if piece.nccl_silent:
+                lines.add(f"no NCCL calls from node {node}")
+            lines.update(f"no {gap.what} on node {node}: {gap.reason}" for gap in piece.gaps)
+        return sorted(lines)
+
+    def _tell_health(self, out: list[Episode | JobState]) -> None:
+        track = self._track
+        health, why = self._health()
+        if health is track.told_health and track.tick < track.told_tick + self._settings.state_ticks:
+            return
+        out.append(self._state(health, why))
+
+    def _health(self) -> tuple[Health, str]:
+        track = self._track
+        episode = track.episode
+        if not track.latest:
+            return Health.NOT_OBSERVED, "its nodes are silent"
+        if episode is not None and episode.recovered_us is None:
+            verdict = episode.told.verdict if episode.told is not None else Verdict.UNKNOWN
+            return Health.SLOW, f"steps take {slowed_us(episode)} us instead of {episode.baseline_us} us: {verdict}"
+        if not track.steps.ranks:
+            return Health.NOT_OBSERVED, "no NCCL call has been seen"
+        if track.steps.anchor is None:
+            return Health.NO_BASELINE, "no call has recurred evenly so far"
+        if not track.baseline.known:
+            return Health.NO_BASELINE, f"{len(track.baseline.quiet)} quiet steps so far"
+        return Health.HEALTHY, f"steps take {track.baseline.level_us} us"
 
     def _state(self, health: Health, why: str) -> JobState:
-        about = self._track.about
+        track = self._track
+        track.told_health, track.told_tick = health, track.tick
+        first = track.latest[min(track.latest)] if track.latest else None
         return JobState(
-            cluster=about.cluster if about is not None else "",
-            job=about.job if about is not None else "",
-            job_epoch=0,
-            source=about.source if about is not None else Source.UNKNOWN,
-            tick=self._track.tick,
+            cluster=first.cluster if first is not None else "",
+            job=track.job,
+            job_name=first.job_name if first is not None else None,
+            job_epoch=track.epoch,
+            tenant=first.tenant if first is not None else None,
+            source=source_of(track.latest) if first is not None else Source.UNKNOWN,
+            tick=track.tick,
             health=health,
             why=why,
+            nodes=sorted(track.latest),
+            ports=sorted(
+                f"{node}/{port.device}/{port.port}"
+                for node, piece in track.latest.items()
+                for port in piece.ports
+                if port.used
+            ),
+            gpus=gpus_of(track.latest),
+            iteration_us=track.recent[-1].step_us if track.recent else None,
+            baseline_us=track.baseline.level_us or None,
+            episode_id=track.episode.told.episode_id if track.episode and track.episode.told else None,
         )
+
+
+def _bytes_per_step(samples: list[Sample]) -> float:
+    steps = sum(sample.steps for sample in samples[1:])
+    return (samples[-1].bytes_so_far - samples[0].bytes_so_far) / max(steps, 1)

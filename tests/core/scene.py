@@ -252,7 +252,13 @@ class Scene:
                     process=len(processes), comm=f"hash-{training.name}", rank=rank, nranks=len(training.nodes)
                 )
             )
-            processes.append(Process(pid=100 + rank, started_us=1, pod_uid=f"{training.name}-{node}"))
+            processes.append(
+                Process(
+                    pid=100 + 10 * self.trainings.index(training) + rank,
+                    started_us=1,
+                    pod_uid=f"{training.name}-{node}",
+                )
+            )
         matrix = np.array(calls, np.int64).reshape(-1, COLUMNS)
         nccl = NcclThroughput(
             **common,

@@ -1,0 +1,44 @@
+"""What is normal for a job: the median of its quiet steps and their spread, frozen while an alarm lasts."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from streams.core.settings import JudgeSettings
+
+MAD_TO_SIGMA = 1.4826
+REFRESH = 10  # A full window moves little with one step
+
+
+class Baseline(msgspec.Struct, kw_only=True):
+    """Level and scale in microseconds; level 0: not known yet."""
+
+    dropped: int = 0  # Warm-up steps seen
+    quiet: list[int] = []
+    since_refresh: int = 0
+    level_us: int = 0
+    scale_us: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """True once there were enough quiet steps."""
+        return self.level_us > 0
+
+
+def add_quiet(baseline: Baseline, step_us: int, settings: JudgeSettings) -> None:
+    """Take one quiet step into account."""
+    if baseline.dropped < settings.warmup_iterations:
+        baseline.dropped += 1
+        return
+    baseline.quiet.append(step_us)
+    del baseline.quiet[: -settings.baseline_window]
+    baseline.since_refresh += 1
+    enough = len(baseline.quiet) >= settings.baseline_iterations
+    if enough and (not baseline.known or baseline.since_refresh >= REFRESH):
+        baseline.since_refresh = 0
+        values = np.array(baseline.quiet, np.int64)
+        level = float(np.median(values))
+        spread = MAD_TO_SIGMA * float(np.median(np.abs(values - level)))
+        baseline.level_us = max(int(level), 1)
+        baseline.scale_us = max(spread, level * settings.scale_floor_e4 / 10_000)

@@ -1,0 +1,253 @@
+"""Steps of a job from its NCCL calls: the rarest call that recurs evenly marks them, on every rank alike."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.contract.calls import Column, unpack_rows
+from streams.contract.slices import JobSlice
+from streams.contract.ticks import TICK_US
+
+LEARN_CALLS = 5  # Four intervals: fewer can look even by chance
+LEARN_MEMORY = 256  # Call times kept per token while learning
+LEARN_TOKENS = 512  # Per rank; a job with more different calls has no rare one that recurs
+LARGEST_GROUP = 64  # Calls of the anchor per step
+EVEN_MEAN = 1.3  # Mean over median of the intervals: bursts and pauses push it up
+EVEN_SPREAD = 0.2  # Their MAD over the median: real steps wander by 5 %
+KEPT_SAMPLES = 64  # Per rank: what other ranks are compared with
+PARTNER_WAIT_TICKS = 10  # How long a step of the lead waits for the same step of the other ranks
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """What makes two calls the same call of the program."""
+
+    comm: str
+    op: int
+    dtype: int
+    count: int
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that marks steps: every `group`-th one."""
+
+    token: Token
+    group: int
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One or more whole steps between two marks."""
+
+    end_us: int
+    steps: int
+    elapsed_us: int
+    bytes_so_far: int = 0  # What the lead's process has handed to NCCL by then
+
+    @property
+    def step_us(self) -> int:
+        """Mean duration of its steps."""
+        return self.elapsed_us // self.steps
+
+    @property
+    def start_us(self) -> int:
+        """When its first step began."""
+        return self.end_us - self.elapsed_us
+
+
+class Rank(msgspec.Struct, kw_only=True):
+    """One process's calls of the anchor."""
+
+    node: str
+    pid: int
+    moves_bytes: bool = False
+    learning: dict[str, list[int]] = {}  # Encoded token -> call times
+    calls: int = 0
+    mark_us: int = -1
+    samples: list[Sample] = []
+    bytes_so_far: int = 0
+    last_call_us: int = -1
+
+
+class Steps(msgspec.Struct, kw_only=True):
+    """All ranks of a job, its anchor, and the lead rank whose steps pace the job's."""
+
+    anchor: Anchor | None = None
+    lead: str = ""
+    ranks: dict[str, Rank] = {}
+    waiting: list[Sample] = []
+
+
+def take(steps: Steps, piece: JobSlice) -> None:
+    """Add one slice's rows: to the learning memory before the anchor is known, to the ranks' samples after."""
+    rows = unpack_rows(piece.rows, communicators=len(piece.communicators), ticks=piece.ticks)
+    for member in piece.communicators:
+        key = f"{piece.node}|{member.pid}"
+        rank = steps.ranks.get(key)
+        if rank is None:
+            rank = steps.ranks[key] = Rank(node=piece.node, pid=member.pid)
+        rank.moves_bytes = rank.moves_bytes or member.moves_bytes
+    if not len(rows):
+        return
+    base_us = piece.first_tick * TICK_US
+    if steps.anchor is None:
+        _learn(steps, piece, rows, base_us)
+    else:
+        _follow(steps, steps.anchor, piece, rows, base_us)
+
+
+def choose_anchor(steps: Steps) -> bool:
+    """Choose the rarest token of the lead rank that recurs evenly; True once there is one."""
+    lead = _choose_lead(steps)
+    if lead is None:
+        return False
+    learned = steps.ranks[lead].learning
+    for encoded, times in sorted(learned.items(), key=lambda item: (len(item[1]), item[0])):
+        if len(times) >= LEARN_CALLS and (group := even_group(np.array(times, np.int64))):
+            steps.anchor = Anchor(token=_decoded(encoded), group=group)
+            steps.lead = lead
+            for rank in steps.ranks.values():
+                rank.learning = {}
+            return True
+    return False
+
+
+def even_group(times: NDArray[np.int64]) -> int:
+    """The smallest number of calls whose durations are even; 0 if there is none."""
+    for group in range(1, min(LARGEST_GROUP, (len(times) - 1) // (LEARN_CALLS - 1)) + 1):
+        gaps = times[group:] - times[:-group]
+        middle = float(np.median(gaps))
+        if middle <= 0:
+            continue
+        spread = float(np.median(np.abs(gaps - middle)))
+        if spread <= EVEN_SPREAD * middle and float(gaps.mean()) <= EVEN_MEAN * middle:
+            return group
+    return 0
+
+
+def job_steps(steps: Steps, tick: int) -> list[Sample]:
+    """The job's own steps, in order: the lead's, each with the shortest duration that any rank saw for it.
+
+    The last rank to arrive does not wait, so the shortest is free of other ranks' delays. A step waits until every
+    rank that moves bytes has told of it, or `PARTNER_WAIT_TICKS`.
+    """
+    lead = steps.ranks.get(steps.lead)
+    if lead is None:
+        return []
+    others = [
+        rank
+        for key, rank in steps.ranks.items()
+        if key != steps.lead and rank.samples and (rank.moves_bytes or not lead.moves_bytes)
+    ]
+    out: list[Sample] = []
+    while steps.waiting:
+        sample = steps.waiting[0]
+        half = max(sample.step_us // 2, TICK_US // 2)
+        present = [rank for rank in others if rank.samples[-1].end_us >= sample.end_us - 3 * sample.elapsed_us]
+        late = any(rank.samples[-1].end_us < sample.end_us - half for rank in present)
+        if late and tick < sample.end_us // TICK_US + PARTNER_WAIT_TICKS:
+            break
+        shortest = min([sample.step_us, *(_same_step(rank, sample, half) for rank in present)])
+        steps.waiting.pop(0)
+        out.append(
+            Sample(
+                end_us=sample.end_us,
+                steps=sample.steps,
+                elapsed_us=shortest * sample.steps,
+                bytes_so_far=sample.bytes_so_far,
+            )
+        )
+    return out
+
+
+def replace_lead(steps: Steps, gone: str) -> bool:
+    """Follow another rank that calls the anchor; False if nobody does."""
+    steps.ranks.pop(gone, None)
+    steps.waiting = []
+    candidates = [key for key, rank in steps.ranks.items() if rank.samples]
+    steps.lead = min(candidates, default="", key=lambda key: (not steps.ranks[key].moves_bytes, key))
+    return bool(steps.lead)
+
+
+def _choose_lead(steps: Steps) -> str | None:
+    heard = [key for key, rank in steps.ranks.items() if rank.learning]
+    return min(heard, default=None, key=lambda key: (not steps.ranks[key].moves_bytes, key))
+
+
+def _learn(steps: Steps, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
+    for row in rows.tolist():
+        member = piece.communicators[row[Column.COMMUNICATOR]]
+        learning = steps.ranks[f"{piece.node}|{member.pid}"].learning
+        encoded = _encoded(member.comm, row[Column.OP], row[Column.DTYPE], row[Column.COUNT])
+        if encoded not in learning and len(learning) >= LEARN_TOKENS:
+            continue
+        times = learning.setdefault(encoded, [])
+        calls, first, last = row[Column.CALLS], row[Column.FIRST_US], row[Column.LAST_US]
+        spread = max(calls - 1, 1)
+        times.extend(base_us + first + (last - first) * index // spread for index in range(calls)[-LEARN_MEMORY:])
+        del times[:-LEARN_MEMORY]
+
+
+def _follow(steps: Steps, anchor: Anchor, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
+    token = anchor.token
+    marks = (
+        (rows[:, Column.OP] == token.op)
+        & (rows[:, Column.COUNT] == token.count)
+        & (rows[:, Column.DTYPE] == token.dtype)
+    )
+    if steps.lead.startswith(f"{piece.node}|"):
+        _count_bytes(steps, piece, rows, base_us)
+    for row in rows[marks].tolist():
+        member = piece.communicators[row[Column.COMMUNICATOR]]
+        if member.comm == token.comm or _other_comm_of_rank(piece, member.pid, token.comm):
+            key = f"{piece.node}|{member.pid}"
+            rank = steps.ranks[key]
+            if (sample := _marked(rank, anchor.group, row, base_us)) is not None and key == steps.lead:
+                steps.waiting.append(sample)
+
+
+def _other_comm_of_rank(piece: JobSlice, pid: int, comm: str) -> bool:
+    """Ranks of another replica call the same collective on a communicator of their own, and never on the lead's."""
+    return all(member.comm != comm for member in piece.communicators if member.pid == pid)
+
+
+def _count_bytes(steps: Steps, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
+    lead = steps.ranks[steps.lead]
+    own = [index for index, member in enumerate(piece.communicators) if member.pid == lead.pid]
+    mine = rows if len(own) == len(piece.communicators) else rows[np.isin(rows[:, Column.COMMUNICATOR], own)]
+    if len(mine):
+        sizes = np.maximum(mine[:, Column.BYTES], 0)
+        lead.bytes_so_far += int(np.dot(sizes, mine[:, Column.CALLS]))
+        lead.last_call_us = base_us + int(mine[:, Column.LAST_US].max())
+
+
+def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | None:
+    """Count a row's calls; the steps that it completes, if any."""
+    calls, first, last = row[Column.CALLS], row[Column.FIRST_US], row[Column.LAST_US]
+    before, rank.calls = rank.calls, rank.calls + calls
+    whole = rank.calls // group - before // group
+    if not whole:
+        return None
+    index = rank.calls // group * group - before - 1  # Of the call in this row that completes the last whole step
+    mark_us = base_us + first + (last - first) * index // max(calls - 1, 1)
+    previous, rank.mark_us = rank.mark_us, mark_us
+    if previous < 0 or mark_us <= previous:
+        return None
+    sample = Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, bytes_so_far=rank.bytes_so_far)
+    rank.samples.append(sample)
+    del rank.samples[:-KEPT_SAMPLES]
+    return sample
+
+
+def _same_step(rank: Rank, sample: Sample, half_us: int) -> int:
+    nearest = min(rank.samples, key=lambda other: abs(other.end_us - sample.end_us))
+    return nearest.step_us if abs(nearest.end_us - sample.end_us) <= half_us else sample.step_us
+
+
+def _encoded(comm: str, op: int, dtype: int, count: int) -> str:
+    return f"{count:020d}|{op}|{dtype}|{comm}"
+
+
+def _decoded(encoded: str) -> Token:
+    count, op, dtype, comm = encoded.split("|", 3)
+    return Token(comm=comm, op=int(op), dtype=int(dtype), count=int(count))
