@@ -17,6 +17,8 @@ IDLE_FRACTION = 0.02  # Of the usual busy tick: less is keep-alives and acknowle
 SLOW_SHARE = 0.5  # At least this part of the added time is spent moving bytes: the communication is slow
 GAP_SHARE = 0.3  # At most this part: the added time lies between the transfers
 SHORTEST_ADDED_TICKS = 0.25  # A step that grew by less than this cannot be split with 100 ms ticks
+CLEAR_ADDED_TICKS = 3.0  # From here on a gap shows even where quiet steps had no idle tick
+FULL_BURST_TICKS = 2.0  # A shorter burst fills no whole tick, so its busiest tick is no rate
 
 
 class Slower(Enum):
@@ -55,6 +57,7 @@ def decompose(window: Window, quiet: list[Sample], slow: list[Sample]) -> Parts 
     one tick more than it lasts, in quiet and in slow steps alike, so the difference holds); bytes over the rate of
     a busy tick; the step less its longest idle stretch. Sleep between steps moves none of them. A lower share of the
     port moves the first two, stalls inside a transfer the third. The largest counts: nobody is excused by a doubt.
+    Steps without an idle tick that grew by less than three ticks hide the gap inside a tick: `Slower.UNKNOWN`.
     """
     series, port_totals = job_bytes(window)
     if series is None or not quiet or not slow:
@@ -67,18 +70,10 @@ def decompose(window: Window, quiet: list[Sample], slow: list[Sample]) -> Parts 
     if before is None or after is None:
         return None
     added = _step_ticks(slow) - _step_ticks(quiet)
-    if added < SHORTEST_ADDED_TICKS or before.rate <= 0 or after.rate <= 0:
-        share = 0.0
-        slower = Slower.UNKNOWN
-    else:
-        busy = after.busy_ticks - before.busy_ticks
-        by_rate = after.bytes_per_step / after.rate - before.bytes_per_step / before.rate
-        inside = added - (after.longest_idle_ticks - before.longest_idle_ticks)
-        share = max(busy, by_rate, inside if before.longest_idle_ticks >= 1 else 0.0) / added
-        slower = _slower(share)
+    share = _transfer_share(before, after, added)
     return Parts(
-        slower=slower,
-        transfer_share_e4=round(10_000 * max(0.0, min(1.0, share))),
+        slower=Slower.UNKNOWN if share is None else _slower(share),
+        transfer_share_e4=0 if share is None else round(10_000 * max(0.0, min(1.0, share))),
         quiet_bytes_per_step=round(before.bytes_per_step),
         slow_bytes_per_step=round(after.bytes_per_step),
         quiet_rate=round(before.rate),
@@ -98,6 +93,17 @@ def job_bytes(window: Window) -> tuple[NDArray[np.float64] | None, bool]:
         if name == features.PORT_TX_BYTES and window.port_of[port].used
     ]
     return (np.sum(ports, axis=0), True) if ports else (None, True)
+
+
+def _transfer_share(before: _Shape, after: _Shape, added: float) -> float | None:
+    hidden = before.longest_idle_ticks < 1 and added < CLEAR_ADDED_TICKS
+    if added < SHORTEST_ADDED_TICKS or hidden or before.rate <= 0 or after.rate <= 0:
+        return None
+    busy = after.busy_ticks - before.busy_ticks
+    inside = added - (after.longest_idle_ticks - before.longest_idle_ticks)
+    burst = before.bytes_per_step / before.rate
+    by_rate = after.bytes_per_step / after.rate - burst if burst >= FULL_BURST_TICKS else 0.0
+    return max(busy, inside, by_rate) / added
 
 
 def _slower(share: float) -> Slower:

@@ -10,7 +10,7 @@ from streams.contract.header import Rung
 from streams.core.decompose import Parts, Slower, decompose
 from streams.core.history import History, Window
 from streams.core.iterations import Sample
-from streams.core.kinds import is_bytes, kind_of, link_event, port_was_full
+from streams.core.kinds import is_bytes, kind_of, link_event, port_at_capacity, port_was_full
 from streams.core.settings import JudgeSettings
 from streams.core.suspects import Before, Bracket, Candidate, candidates
 
@@ -68,7 +68,7 @@ def decide(
     remembered = frozen | {candidate.key: candidate.before for candidate in found}
     parts = {node: part for node, window in windows.items() if (part := decompose(window, quiet, slow)) is not None}
     unseen = _unseen(windows, parts)
-    if _only_gaps(parts):
+    if _slower(parts) is Slower.GAP:
         unchanged = [_excused(candidate, parts) for candidate in found]
         return Decision(
             verdict=Verdict.NOT_FABRIC,
@@ -111,9 +111,12 @@ def decide(
     )
 
 
-def _only_gaps(parts: dict[str, Parts]) -> bool:
-    """True where every node that shows bytes says that the added time lies between the transfers."""
-    return bool(parts) and all(part.slower is Slower.GAP for part in parts.values())
+def _slower(parts: dict[str, Parts]) -> Slower:
+    """All nodes together: one that shows slow transfers is enough; a gap must show on all."""
+    found = {part.slower for part in parts.values()}
+    if Slower.TRANSFER in found:
+        return Slower.TRANSFER
+    return Slower.GAP if found == {Slower.GAP} else Slower.UNKNOWN
 
 
 def _excused(candidate: Candidate, parts: dict[str, Parts]) -> Candidate:
@@ -139,6 +142,8 @@ def _mechanism(
     if candidate.reason is not None:
         return candidate
     window = windows[candidate.node]
+    if _slower(parts) is Slower.UNKNOWN and not (is_bytes(candidate) and port_at_capacity(window, candidate, bracket)):
+        return _with(candidate, "transfer_not_seen", {})
     if is_bytes(candidate):
         part = parts.get(candidate.node)
         if part is not None and part.slower is Slower.GAP:
@@ -253,6 +258,10 @@ def _unseen(windows: dict[str, Window], parts: dict[str, Parts]) -> list[str]:
             lines.append(f"no per-pod bytes on node {node}")
         if node not in parts:
             lines.append(f"no bytes of the job on node {node}: transfer and compute time could not be separated there")
+        elif parts[node].slower is Slower.UNKNOWN:
+            lines.append(f"transfer and compute time could not be separated on node {node} with 100 ms ticks")
+        elif parts[node].port_totals:
+            lines.append(f"the job's own bytes on node {node}: its ports' totals stood for them")
     return lines
 
 
