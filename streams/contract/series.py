@@ -83,7 +83,7 @@ def unpack(packed: PackedSeries, *, ticks: int, entities: int, names: int) -> Se
     if len(ids) and (int(entity.max()) >= entities or int(name.max()) >= names):
         raise InvalidRecordError("a series names an entity or a name that the record does not list")
     values = np.empty((len(ids), ticks), np.int64)
-    values[: len(moving_ids)] = np.frombuffer(packed.moving_values, _VALUE).reshape(-1, ticks)
+    values[: len(moving_ids)] = np.frombuffer(packed.moving_values, _VALUE).reshape(len(moving_ids), ticks)
     values[len(moving_ids) :] = np.frombuffer(packed.steady_values, _VALUE)[:, None]
     return Series(entity=entity, name=name, values=values)
 

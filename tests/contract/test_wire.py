@@ -234,3 +234,9 @@ def test_rows_of_calls_come_back(ticks: int, rows: Any) -> None:
 def test_pairs_come_back(pairs: list[tuple[int, int]]) -> None:
     high, low = unpack_pairs(pack_pairs([p[0] for p in pairs], [p[1] for p in pairs]))
     assert list(zip(high.tolist(), low.tolist(), strict=True)) == pairs
+
+
+def test_a_record_without_ticks_has_no_rows() -> None:
+    clock = EXAMPLES["nic-counters", "clock"]
+    assert isinstance(clock, NicCounters)
+    assert len(unpack(clock.counters, ticks=0, entities=0, names=0).values) == 0
