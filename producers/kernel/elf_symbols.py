@@ -17,7 +17,11 @@ STB_GLOBAL, STB_WEAK = 1, 2
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SEGMENT = struct.Struct("<IIQQQQQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
-TABLE_BYTES_AT_MOST = 1 << 28  # a damaged header must not make us read gigabytes
+TABLE_BYTES_AT_MOST = 1 << 26  # the largest frameworks stay below; a forged header must not keep us busy
+
+SEGMENTS_AT_MOST = 256
+NOTE_BYTES_AT_MOST = 1 << 16
+NAME_BYTES_AT_MOST = 256  # longer names are C++ templates, nothing that we probe
 
 Read = Callable[[int, int], bytes]
 
@@ -42,8 +46,11 @@ class _Segment:
     file_bytes: int
 
 
-def read_exports(path: Path) -> Exports:
-    """Exports of a library on disk, reading only its tables; raises OSError or NotALibraryError."""
+def read_exports(path: Path, *, prefixes: tuple[bytes, ...] = (b"",)) -> Exports:
+    """Exports, with names that begin so, of a library on disk; raises OSError or NotALibraryError.
+
+    The file may be a tenant's: only its tables are read, and what they may cost is bounded.
+    """
     with path.open("rb") as file:
 
         def read(offset: int, size: int) -> bytes:
@@ -55,21 +62,23 @@ def read_exports(path: Path) -> Exports:
                 raise NotALibraryError("a table reaches past the end of the file")
             return data
 
-        return parse_exports(read)
+        return parse_exports(read, prefixes=prefixes)
 
 
-def parse_exports(read: Read) -> Exports:
+def parse_exports(read: Read, *, prefixes: tuple[bytes, ...] = (b"",)) -> Exports:
     """Exports from any source of bytes: `read(offset, size)` returns exactly `size` bytes or raises."""
     header = read(0, 64)
     if header[:4] != ELF_MAGIC or header[4:6] != LITTLE_ENDIAN_64:
         raise NotALibraryError("not a 64-bit little-endian ELF file")
     segment_table, section_table = struct.unpack_from("<QQ", header, 32)
     _, segments, _, sections = struct.unpack_from("<HHHH", header, 54)
-    loads = _segments(read, segment_table, segments)
-    return Exports(
-        build_id=_build_id(read, [part for part in loads if part.kind == PT_NOTE]),
-        offsets=_offsets(read, section_table, sections, [part for part in loads if part.kind == PT_LOAD]),
-    )
+    if segments > SEGMENTS_AT_MOST:
+        raise NotALibraryError(f"{segments} segments")
+    parts = _segments(read, segment_table, segments)
+    loads = [part for part in parts if part.kind == PT_LOAD]
+    notes = [part for part in parts if part.kind == PT_NOTE and part.file_bytes <= NOTE_BYTES_AT_MOST]
+    names, symbols = _dynamic_symbols(read, section_table, sections)
+    return Exports(build_id=_build_id(read, notes), offsets=_offsets(names, symbols, loads, prefixes))
 
 
 def _segments(read: Read, table: int, count: int) -> list[_Segment]:
@@ -80,20 +89,26 @@ def _segments(read: Read, table: int, count: int) -> list[_Segment]:
     ]
 
 
-def _offsets(read: Read, table: int, count: int, loads: list[_Segment]) -> dict[str, int]:
+def _dynamic_symbols(read: Read, table: int, count: int) -> tuple[bytes, bytes]:
+    """The string table and the symbol table of the first dynamic symbol section; empty where there is none."""
     sections = list(SECTION.iter_unpack(read(table, count * SECTION.size))) if table else []
-    found: dict[str, int] = {}
     for _, kind, _, _, offset, size, link, _, _, _ in sections:
-        if kind != SHT_DYNSYM or link >= len(sections):
+        if kind == SHT_DYNSYM and link < len(sections):
+            return read(sections[link][4], sections[link][5]), read(offset, size - size % SYMBOL.size)
+    return b"", b""
+
+
+def _offsets(names: bytes, symbols: bytes, loads: list[_Segment], prefixes: tuple[bytes, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name_at, info, _, section, address, _ in SYMBOL.iter_unpack(symbols):
+        if section == 0 or info & 15 not in (STT_FUNC, STT_GNU_IFUNC) or info >> 4 not in (STB_GLOBAL, STB_WEAK):
             continue
-        names = read(sections[link][4], sections[link][5])
-        symbols = read(offset, size - size % SYMBOL.size)
-        for name_at, info, _, section, address, _ in SYMBOL.iter_unpack(symbols):
-            if section == 0 or info & 15 not in (STT_FUNC, STT_GNU_IFUNC):
-                continue
-            file_offset = _file_offset(address, loads)
-            if info >> 4 in (STB_GLOBAL, STB_WEAK) and file_offset is not None:
-                found[_name(names, name_at)] = file_offset
+        if not names.startswith(prefixes, name_at):
+            continue
+        file_offset = _file_offset(address, loads)
+        end = names.find(b"\0", name_at, name_at + NAME_BYTES_AT_MOST)
+        if file_offset is not None and end >= 0:
+            found[names[name_at:end].decode("utf-8", "replace")] = file_offset
     return found
 
 
@@ -102,11 +117,6 @@ def _file_offset(address: int, loads: list[_Segment]) -> int | None:
         if part.address <= address < part.address + part.file_bytes:
             return address - part.address + part.offset
     return None
-
-
-def _name(names: bytes, start: int) -> str:
-    end = names.find(b"\0", start)
-    return names[start : end if end >= 0 else len(names)].decode("utf-8", "replace")
 
 
 def _build_id(read: Read, notes: list[_Segment]) -> str | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import mmap
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from producers.kernel.elf_symbols import Exports, NotALibraryError, read_exports
 from producers.kernel.loader import ProbeUnavailable, Program
-from producers.kernel.nccl_maps import MappedFile, carrier_files, nccl_files
+from producers.kernel.nccl_maps import MappedFile, carrier_files, code_files, nccl_files
 from producers.kernel.nccl_probes import is_nccl, probe_points
 from streams.contract.header import Gap
 
@@ -18,6 +19,8 @@ UNMAPPED_RESCANS = 30  # a library that nobody maps for so many rescans is let g
 PROCESSES_NAMED = 8
 NOTHING_EXPORTED = "NCCL, if any, is linked in and exports nothing"
 CANNOT_OPEN = "the mapped file cannot be opened: the agent needs SYS_ADMIN and the host's /proc"
+
+PREFIXES = (b"nccl", b"pnccl")
 
 Identity = tuple[str, int]
 
@@ -75,15 +78,15 @@ class LibraryProbes:
     def pin(self, path: Path) -> None:
         """Probe a library before anybody maps it, and keep it."""
         try:
-            stat, exports = path.stat(), read_exports(path)
+            exports = read_exports(path, prefixes=PREFIXES)
+            identity = _identity(path)
         except (OSError, NotALibraryError) as error:
             gap = _gap(str(path), str(error))
             self._libraries[str(path), 0] = Library(path=str(path), build_id=None, pinned=True, gaps=[gap])
             return
-        major, minor = os.major(stat.st_dev), os.minor(stat.st_dev)
         library = self._attach(path, str(path), exports)
         library.pinned = True
-        self._libraries[f"{major:02x}:{minor:02x}", stat.st_ino] = library
+        self._libraries[identity] = library
 
     def _processes(self) -> Iterator[tuple[int, str]]:
         for entry in self._proc.iterdir():
@@ -118,12 +121,12 @@ class LibraryProbes:
     def _open(self, pid: int, file: MappedFile) -> tuple[Path, Exports] | None:
         """A path that leads to the very file that is mapped, deleted, replaced or in a container though it be."""
         process = self._proc / str(pid)
-        paths = [process / "map_files" / file.map_file]
-        if not file.deleted:
-            paths.append(process / "root" / file.path.lstrip("/"))
-        for path in paths:
+        for path in (process / "map_files" / file.map_file, process / "root" / file.path.lstrip("/")):
             try:
-                return path, read_exports(path)
+                # The path is the tenant's to change: never open a pipe, never probe another file.
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and status.st_ino == file.inode:
+                    return path, read_exports(path, prefixes=PREFIXES)
             except OSError:
                 continue
         return None
@@ -150,6 +153,17 @@ class LibraryProbes:
                 self._program.detach_later(*library.handles)
                 del self._libraries[identity]
         self._not_nccl = {identity: gap for identity, gap in self._not_nccl.items() if identity in mapped}
+
+
+def _identity(path: Path) -> Identity:
+    """What maps will say of this file: on overlayfs that is not what stat says, so map it and look."""
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), mmap.PAGESIZE, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC),
+    ):
+        maps = Path("/proc/self/maps").read_text()
+    mine = (mapped.identity for mapped in code_files(maps) if mapped.path == str(path.resolve()))
+    return next(mine, (str(path), 0))
 
 
 def _gap(what: str, reason: str) -> Gap:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 LIBRARY_NAME = re.compile(r"lib[nr]ccl\.so(\.\d+)*")
 # Frameworks that may carry NCCL linked in, exported or hidden.
 CARRIER_NAME = re.compile(r"(libtorch_cuda|xla_extension|libtensorflow_cc|libjax_common)[\w.-]*\.so(\.\d+)*")
+ANY_NAME = re.compile(".*", re.DOTALL)
 DELETED = " (deleted)"
 
 
@@ -42,17 +43,18 @@ def library_path(line: str) -> str | None:
 
 def nccl_files(maps: str) -> list[MappedFile]:
     """The NCCL libraries with code in this address space, each file once."""
-    return _code_files(maps, LIBRARY_NAME)
+    return code_files(maps, LIBRARY_NAME)
 
 
 def carrier_files(maps: str) -> list[MappedFile]:
     """Files that may contain a statically linked NCCL, each once."""
-    return _code_files(maps, CARRIER_NAME)
+    return code_files(maps, CARRIER_NAME)
 
 
-def _code_files(maps: str, name: re.Pattern[str]) -> list[MappedFile]:
+def code_files(maps: str, name: re.Pattern[str] = ANY_NAME) -> list[MappedFile]:
+    """The files of that name with code in this address space, each once, in the order of their addresses."""
     found: dict[tuple[str, int], MappedFile] = {}
-    for line in maps.splitlines():
+    for line in maps.split("\n"):  # and at nothing else: the rest of a path is the tenant's choice
         mapped = _parse(line)
         if mapped and name.fullmatch(_base(mapped.path)):
             found.setdefault(mapped.identity, mapped)

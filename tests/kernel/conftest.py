@@ -22,6 +22,12 @@ DEADLINE_S = 20
 CALLER = Path(__file__).parent / "nccl_caller.py"
 
 
+def libc_path() -> Path:
+    """The C library of this process."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return Path(next(line.split()[5] for line in maps if line.endswith("/libc.so.6")))
+
+
 @pytest.fixture(scope="session")
 def bpf() -> None:
     """BPF programs compile and load here, or the test says what is missing."""

@@ -60,6 +60,20 @@ def test_addresses_become_file_offsets_and_weak_aliases_keep_both_names() -> Non
     assert exports.build_id == "abcdef01"
 
 
+def test_only_names_with_a_wanted_prefix_are_kept() -> None:
+    data = library([("ncclSend", CODE_ADDRESS, FUNC, WEAK), ("other", CODE_ADDRESS, FUNC, GLOBAL)])
+
+    assert parse_exports(reader(data), prefixes=(b"nccl", b"pnccl")).offsets == {"ncclSend": CODE_AT}
+
+
+def test_a_forged_header_cannot_make_us_read_without_end() -> None:
+    data = bytearray(library([("ncclSend", CODE_ADDRESS, FUNC, WEAK)]))
+    data[56:58] = (0xFFFF).to_bytes(2, "little")
+
+    with pytest.raises(NotALibraryError, match="65535 segments"):
+        parse_exports(reader(bytes(data)))
+
+
 @pytest.mark.parametrize("kept", [0, 3, 63, 100, 200, 300])
 def test_a_file_that_is_cut_short_is_refused(kept: int) -> None:
     data = library([("ncclSend", CODE_ADDRESS, FUNC, WEAK)])[:kept]

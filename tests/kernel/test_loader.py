@@ -12,6 +12,7 @@ import pytest
 from producers.kernel import loader
 from producers.kernel.elf_symbols import read_exports
 from producers.kernel.loader import LoaderUnavailable, ProbeUnavailable, Program, load
+from tests.kernel.conftest import libc_path
 
 SOURCE = """
 #include <uapi/linux/ptrace.h>
@@ -37,11 +38,6 @@ int count(struct pt_regs *ctx) {
 }
 """
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
-
-
-def libc_path() -> Path:
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    return Path(next(line.split()[5] for line in maps if line.endswith("/libc.so.6")))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from producers.kernel.nccl import NcclCalls
 from producers.kernel.nccl_rows import CallRow
 from streams.contract.calls import Op
-from tests.kernel.conftest import Caller, Samples
+from tests.kernel.conftest import Caller, Samples, libc_path
 from tests.paths import need, repo_root
 
 pytestmark = pytest.mark.kernel
@@ -231,30 +231,46 @@ def test_two_containers_of_one_image_do_not_count_each_other_twice(
     assert sum(row.failed for row in rows) == 6
 
 
-def test_a_pinned_library_is_seen_from_its_first_call(bpf: None, own_copy: Path, caller: Start) -> None:
-    probes = NcclCalls(bpf_dir=repo_root() / "bpf", libraries=[own_copy])
+def test_a_pinned_library_is_seen_from_its_first_call_also_on_an_overlay(
+    bpf: None, own_copy: Path, two_overlays: list[Path], caller: Start
+) -> None:
+    pinned = [own_copy, two_overlays[0]]
+    probes = NcclCalls(bpf_dir=repo_root() / "bpf", libraries=pinned)
     try:
-        process = caller(own_copy)
-        process.call("ncclAllReduce", *rooted(15, FLOAT32), times=2)
+        processes = [caller(path) for path in pinned]
+        for process in processes:
+            process.call("ncclAllReduce", *rooted(15, FLOAT32), times=2)
 
         assert probes.rescan() == 0
-        assert totals(Samples(probes).until(process.pid, calls=2)) == {(Op.ALL_REDUCE, FLOAT32, 15): 2}
+        samples = Samples(probes)
+        for process in processes:
+            assert totals(samples.until(process.pid, calls=2)) == {(Op.ALL_REDUCE, FLOAT32, 15): 2}
     finally:
         threading.Thread(target=probes.close, daemon=True).start()
 
 
-def test_a_mapped_file_that_only_looks_like_nccl_is_a_gap(caller: Start, samples: Samples, tmp_path: Path) -> None:
-    other = next(
-        Path(path) for path in ("/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6") if Path(path).exists()
-    )
-    impostor = Path(shutil.copy(other, tmp_path / "libnccl.so.2"))
-    process = caller(impostor)
+@pytest.mark.parametrize("name", ["libnccl.so.2", "libtorch_cuda.so"])
+def test_a_mapped_file_without_nccl_functions_is_a_gap_and_not_an_idle_process(
+    name: str, caller: Start, samples: Samples, tmp_path: Path
+) -> None:
+    other = shutil.copy(libc_path(), tmp_path / name)
+    process = caller(Path(other))
 
     samples.probes.rescan()
 
-    assert [(gap.source, gap.what) for gap in samples.probes.gaps if str(process.pid) in gap.reason] == [
-        ("nccl", str(impostor))
-    ]
+    gaps = [gap for gap in samples.probes.gaps if str(process.pid) in gap.reason]
+    assert [(gap.source, gap.what) for gap in gaps] == [("nccl", str(other))]
+
+
+def test_a_framework_that_exports_a_linked_in_nccl_is_probed_like_the_library(
+    fake_library: Path, caller: Start, samples: Samples, tmp_path: Path
+) -> None:
+    process = caller(Path(shutil.copy(fake_library, tmp_path / "libtorch_cuda.so")))
+
+    samples.probes.rescan()
+    process.call("ncclAllReduce", *rooted(17, FLOAT32), times=3)
+
+    assert totals(samples.until(process.pid, calls=3)) == {(Op.ALL_REDUCE, FLOAT32, 17): 3}
 
 
 def test_probes_leave_nothing_behind_when_a_process_is_gone(
