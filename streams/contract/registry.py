@@ -185,7 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(port: int = 0, *, host: str = "127.0.0.1") -> Iterator[str]:
     """Serve the packaged schemas read-only while the block runs; gives the address. Port 0: any free one.
 
-    kcat (`-r`), Confluent's AvroDeserializer, Connect and ClickHouse's AvroConfluent read our topics through it.
+    Confluent's AvroDeserializer reads our topics through it, and so can whatever else resolves ids by this API
+    (Connect, ClickHouse's AvroConfluent, a kcat built with Avro; Debian's is not).
     Raises OSError where the port is taken.
     """
     server = ThreadingHTTPServer((host, port), _Handler)
