@@ -57,7 +57,8 @@ def decompose(window: Window, quiet: list[Sample], slow: list[Sample]) -> Parts 
     one tick more than it lasts, in quiet and in slow steps alike, so the difference holds); bytes over the rate of
     a busy tick; the step less its longest idle stretch. Sleep between steps moves none of them. A lower share of the
     port moves the first two, stalls inside a transfer the third. The largest counts: nobody is excused by a doubt.
-    Steps without an idle tick that grew by less than three ticks hide the gap inside a tick: `Slower.UNKNOWN`.
+    Steps without an idle tick that grew by less than three ticks hide the gap inside a tick: there the rate alone can
+    tell, and only of bursts that fill whole ticks; else `Slower.UNKNOWN`.
     """
     series, port_totals = job_bytes(window)
     if series is None or not quiet or not slow:
@@ -96,14 +97,15 @@ def job_bytes(window: Window) -> tuple[NDArray[np.float64] | None, bool]:
 
 
 def _transfer_share(before: _Shape, after: _Shape, added: float) -> float | None:
-    hidden = before.longest_idle_ticks < 1 and added < CLEAR_ADDED_TICKS
-    if added < SHORTEST_ADDED_TICKS or hidden or before.rate <= 0 or after.rate <= 0:
+    if added < SHORTEST_ADDED_TICKS or before.rate <= 0 or after.rate <= 0:
         return None
-    busy = after.busy_ticks - before.busy_ticks
-    inside = added - (after.longest_idle_ticks - before.longest_idle_ticks)
     burst = before.bytes_per_step / before.rate
-    by_rate = after.bytes_per_step / after.rate - burst if burst >= FULL_BURST_TICKS else 0.0
-    return max(busy, inside, by_rate) / added
+    by_rate = (after.bytes_per_step / after.rate - burst) / added if burst >= FULL_BURST_TICKS else None
+    if before.longest_idle_ticks < 1 and added < CLEAR_ADDED_TICKS:
+        return by_rate
+    busy = (after.busy_ticks - before.busy_ticks) / added
+    inside = 1 - (after.longest_idle_ticks - before.longest_idle_ticks) / added
+    return max(busy, inside, by_rate or 0.0)
 
 
 def _slower(share: float) -> Slower:

@@ -256,7 +256,7 @@ class Join:
     def _drop_unpaired(self, node: Node) -> None:
         """Calls about ticks that the nic log has passed without a record."""
         passed = node.closed_through
-        if not node.alive:
+        if not (node.alive or node.nic.waiting or node.silences):
             passed = max(passed, self._clock_of("nic") - self._settings.node_silent_ticks)
         while node.nccl.waiting and last_tick(node.nccl.waiting[0]) <= passed:
             node.nccl.waiting.pop(0)

@@ -16,6 +16,7 @@ from streams.core.settings import JudgeSettings
 SMOOTH_TICKS = 5  # A centred mean crosses half height exactly at an edge, and bridges single empty ticks
 MERGE_GAP_TICKS = 10  # A holder that pauses for less than a second has not stopped
 FEWEST_QUIET_TICKS = 50  # Seen for less than 5 s before the onset: what it did then is not known
+EARLY_TICKS = 50
 NOISE_FACTOR = 5.0  # The dose must stand out of the holder's own spread
 
 QP_CHURN, MR_CHURN = "qp_churn", "mr_churn"
@@ -122,8 +123,10 @@ def _before(
     quiet_part = series[window.seen(ramp_from - settings.quiet_ticks, ramp_from - 1)]
     seen = quiet_part[~np.isnan(quiet_part)]
     end = (bracket.recovered_tick if bracket.recovered_tick is not None else bracket.now_tick) - 1
-    inside = series[window.seen(min(bracket.rise_to + 1, max(end - 5, bracket.onset_tick)), end)]
+    start = min(bracket.rise_to + 1, max(end - 5, bracket.onset_tick))
+    inside = series[window.seen(start, end)]
     inside = inside[~np.isnan(inside)]
+    early = inside[:EARLY_TICKS]  # Who stopped soon shows here, and is told with the dose that it had
     if len(seen) < FEWEST_QUIET_TICKS:
         if kept is None:
             return None
@@ -132,7 +135,11 @@ def _before(
         quiet = float(np.median(seen))
         spread = float(np.median(np.abs(seen - quiet)))
         active = -1.0
-    episode = float(np.median(inside)) if len(inside) else (kept.episode if kept is not None else quiet)
+    episode = (
+        max(float(np.median(inside)), float(np.median(early)))
+        if len(inside)
+        else (kept.episode if kept is not None else quiet)
+    )
     if kept is not None and len(seen) < FEWEST_QUIET_TICKS:
         episode = max(episode, kept.episode)
     rise, fall = _edges(series, window, quiet + (episode - quiet) / 2, bracket)
