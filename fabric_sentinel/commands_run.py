@@ -44,6 +44,71 @@ def demo(settings: Load, headless: bool, as_json: bool, seed: int, data: Path | 
 
 @click.command()
 @click.pass_obj
+def agent(settings: Load) -> None:
+    """Watch this node: RDMA objects and bytes, NCCL calls, port counters, ten times a second.
+
+    Needs root, or CAP_BPF and CAP_PERFMON for the probes and CAP_SYS_PTRACE to read other processes' maps; python3-bpfcc
+    and kernel headers on the host. What cannot be seen becomes a named gap, and everything else goes on. Nothing on the
+    node is changed and no packet is sent.
+    """
+    from producers.agent import AgentSettings, run
+
+    chosen = settings()
+    start(chosen, "agent")
+    run(
+        AgentSettings(
+            kafka=wiring.connection(chosen.kafka).confluent(),
+            cluster=chosen.cluster,
+            node=wiring.node_name(chosen),
+            flush_ticks=chosen.agent.flush_ticks,
+            buffer_bytes=chosen.agent.buffer_bytes,
+            sysfs=chosen.agent.sysfs,
+            proc=chosen.agent.proc,
+            cgroup_root=chosen.agent.cgroup,
+            rdma_probes=chosen.agent.rdma_probes,
+            nccl_probes=chosen.agent.nccl_probes,
+            nccl_libraries=tuple(chosen.agent.nccl_libraries),
+            port_capacity_mbps=chosen.agent.port_capacity_mbps,
+            metrics_port=chosen.agent.metrics_port or None,
+            metrics_host=chosen.agent.metrics_host,
+            registered_ids=wiring.registered_ids(chosen) or {},
+            version=wiring.code_version(),
+        ),
+        until_stopped(),
+    )
+
+
+@click.command()
+@click.option(
+    "--file", type=click.Path(path_type=Path), help="YAML or JSON of nodes and pods, reread on change [pods.file]"
+)
+@click.pass_obj
+def pods(settings: Load, file: Path | None) -> None:
+    """Tell the stream which pods run where, and tick the clock by which silence is known. Exactly one per cluster."""
+    from producers.pods.run import PodsSettings, run
+
+    chosen = settings()
+    named = file or chosen.pods.file
+    if named is None:
+        fail("pods.file is not set: name a file of pods with --file or FABRIC_SENTINEL_PODS__FILE", code=BAD_USAGE)
+    start(chosen, "pods")
+    run(
+        PodsSettings(
+            kafka=wiring.connection(chosen.kafka).confluent(),
+            cluster=chosen.cluster,
+            file=named,
+            partitions=chosen.topics.partitions,
+            buffer_bytes=chosen.agent.buffer_bytes,
+            metrics_port=chosen.pods.metrics_port or None,
+            metrics_host=chosen.pods.metrics_host,
+            registered_ids=wiring.registered_ids(chosen) or {},
+        ),
+        until_stopped(),
+    )
+
+
+@click.command()
+@click.pass_obj
 def stream(settings: Load) -> None:
     """Join, judge, correlate: the Faust worker between the node topics and the findings."""
     from streams.app import WorkerSettings, WrongTopicsError, run_worker
@@ -58,7 +123,9 @@ def stream(settings: Load) -> None:
                 core=wiring.core_settings(chosen),
                 partitions=chosen.topics.partitions,
                 registry=wiring.registry(chosen),
+                registered_ids=wiring.registered_ids(chosen),
                 metrics_port=chosen.stream.metrics_port or None,
+                metrics_host=chosen.stream.metrics_host,
             )
         )
     except WrongTopicsError as error:
@@ -119,9 +186,10 @@ def simulate(settings: Load, seed: int, start_after: float) -> None:
             flush_ticks=chosen.agent.flush_ticks,
             buffer_bytes=chosen.agent.buffer_bytes,
             start_after_s=start_after,
+            registered_ids=wiring.registered_ids(chosen) or {},
         ),
         until_stopped(),
     )
 
 
-COMMANDS = (demo, stream, sink, simulate)
+COMMANDS = (demo, agent, pods, stream, sink, simulate)

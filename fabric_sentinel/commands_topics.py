@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fabric_sentinel import wiring
-from fabric_sentinel.shell import FOUND_A_PROBLEM, Load, fail
+from fabric_sentinel.shell import FOUND_A_PROBLEM, Load, fail, until_stopped
 
 
 @click.group()
@@ -48,4 +48,16 @@ def topics_cat(settings: Load, topic: str, limit: int | None) -> None:
         click.echo(line)
 
 
-COMMANDS = (topics,)
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Bind address")
+@click.option("--port", default=8081, show_default=True, help="0: any free port")
+def schemas(host: str, port: int) -> None:
+    """Serve the packaged schemas read-only at /schemas/ids/{id}, so that any Confluent reader reads our topics."""
+    from streams.contract.registry import serve
+
+    with serve(port, host=host) as url:
+        click.echo(f"packaged schemas at {url}", err=True)
+        until_stopped().wait()
+
+
+COMMANDS = (topics, schemas)

@@ -68,23 +68,27 @@ class Agent(_Section):
     proc: Path = Field(Path("/proc"), description="Where the host's /proc is mounted")
     cgroup: Path = Field(Path("/sys/fs/cgroup"), description="Where the host's cgroup2 tree is mounted")
     port_capacity_mbps: dict[str, int] = Field({}, description="device/port to capacity, where the rate says too much")
+    nccl_libraries: list[Path] = Field([], description="libnccl files to probe before anybody maps them")
     rdma_probes: bool = Field(True, description="Kernel probes on RDMA objects (needs CAP_BPF, CAP_PERFMON)")
     nccl_probes: bool = Field(True, description="User probes on libnccl")
-    metrics_port: Port = Field(9466, description="Prometheus metrics on loopback; 0: none")
+    metrics_host: str = Field("127.0.0.1", description="Bind address of the metrics; 0.0.0.0 in a pod of its own")
+    metrics_port: Port = Field(9466, description="Prometheus metrics; 0: none")
 
 
 class Pods(_Section):
     """The pod watcher."""
 
     file: Path | None = Field(None, description="A file of nodes and pods, reread on change")
-    clock_seconds: float = Field(1.0, gt=0, le=10, description="How often a clock record goes to every partition")
+    metrics_host: str = Field("127.0.0.1", description="Bind address of the metrics; 0.0.0.0 in a pod of its own")
+    metrics_port: Port = Field(9469, description="Prometheus metrics; 0: none")
 
 
 class Stream(_Section):
     """The stream app and its detector."""
 
     node_silent_ticks: int = Field(30, ge=5, description="A node this far behind its partition's clock is silent")
-    metrics_port: Port = Field(9467, description="Prometheus metrics on loopback; 0: none")
+    metrics_host: str = Field("127.0.0.1", description="Bind address of the metrics; 0.0.0.0 in a pod of its own")
+    metrics_port: Port = Field(9467, description="Prometheus metrics; 0: none")
 
 
 class ClickHouse(_Section):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from fabric_sentinel.settings import Kafka, Settings, SettingsError
 from streams.contract.kafka import KafkaConnection
+from streams.contract.topics import ALL
 from streams.contract.wire import SchemaIds
 from streams.core.settings import CoreSettings, JoinSettings
 
@@ -68,3 +70,11 @@ def store_dsn(settings: Settings) -> str:
     if settings.clickhouse.dsn is not None:
         return settings.clickhouse.dsn.get_secret_value()
     return f"chdb://{Path.cwd() / '.fabric-sentinel' / 'clickhouse'}"
+
+
+def registered_ids(settings: Settings) -> Mapping[str, int] | None:
+    """Register our schemas where a registry is configured, and return the ids to write under."""
+    from streams.contract.registry import Registry, register_all
+
+    where = registry(settings)
+    return register_all(where, ALL) if isinstance(where, Registry) else None

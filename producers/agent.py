@@ -17,7 +17,7 @@ from producers.kernel.nccl import NcclCalls
 from producers.kernel.rdma import OBJECTS, RdmaObjects
 from producers.kernel.rdma_decode import HolderCounters
 from producers.loop import Agent, Sources
-from producers.metrics import Exporter, publish_values
+from producers.metrics import LOOPBACK, Exporter, publish_values
 from producers.nccl_flush import NcclTally
 from producers.nccl_worker import NcclWorker
 from producers.ports.sampler import PortSampler
@@ -56,7 +56,8 @@ class AgentSettings:
     nccl_probes: bool = True
     nccl_libraries: tuple[Path, ...] = ()  # probed before anybody maps them, so that no first call is missed
     port_capacity_mbps: Mapping[str, int] = field(default_factory=dict)  # device/port, where the rate says too much
-    metrics_port: int | None = None  # on loopback; None: no metrics
+    metrics_port: int | None = None  # None: no metrics
+    metrics_host: str = LOOPBACK
     registered_ids: Mapping[str, int] = field(default_factory=dict)  # topic name: id in a schema registry
     version: str = "unknown"  # of this software, told on the first record
 
@@ -81,6 +82,7 @@ def run(settings: AgentSettings, stop: Event) -> None:
         exporter = Exporter(
             lambda: agent.values | publish_values(publisher.counts, unencodable=writer.unencodable),
             port=settings.metrics_port,
+            host=settings.metrics_host,
         )
         agent.run(stop)
         exporter.close()

@@ -92,13 +92,13 @@ class _Reads(Collector):
 class Exporter:
     """Serves what `read` returns at each scrape; without a port it does nothing."""
 
-    def __init__(self, read: Callable[[], Values], *, port: int | None) -> None:
+    def __init__(self, read: Callable[[], Values], *, port: int | None, host: str = LOOPBACK) -> None:
         self._server: tuple[WSGIServer, Thread] | None = None
         if port is None:
             return
         registry = CollectorRegistry()
         registry.register(_Reads(read))
-        self._server = start_http_server(port, addr=LOOPBACK, registry=registry)
+        self._server = start_http_server(port, addr=host, registry=registry)
 
     @property
     def port(self) -> int | None:

@@ -13,7 +13,7 @@ from threading import Event
 
 import structlog
 
-from producers.metrics import Exporter, publish_values
+from producers.metrics import LOOPBACK, Exporter, publish_values
 from producers.pods.book import PodBook
 from producers.pods.clock_records import CLOCK_KEY, clock_records
 from producers.pods.file import PodsFile
@@ -40,7 +40,8 @@ class PodsSettings:
     file: Path
     partitions: int = DEFAULT_PARTITIONS  # of the three input topics; clock records go to each of them
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    metrics_port: int | None = None  # on loopback; None: no metrics
+    metrics_port: int | None = None  # None: no metrics
+    metrics_host: str = LOOPBACK
     registered_ids: Mapping[str, int] = field(default_factory=dict)  # topic name: id in a schema registry
 
 
@@ -153,6 +154,7 @@ def run(settings: PodsSettings, stop: Event) -> None:
     exporter = Exporter(
         lambda: watcher.values() | publish_values(publisher.counts, unencodable=writer.unencodable),
         port=settings.metrics_port,
+        host=settings.metrics_host,
     )
     while not stop.is_set():
         now_us = time.time_ns() // 1000
