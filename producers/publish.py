@@ -232,6 +232,7 @@ class Publisher:
             **self._settings,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
+            "allow.auto.create.topics": False,  # a broker's own partition count would not be ours
             # Never given up by a timer, which would let a later message of the same key overtake: while the
             # broker is away the messages are taken back whole instead.
             "message.timeout.ms": 0,
