@@ -38,7 +38,7 @@ def sql(settings: Load, query: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an incident, as in the docs")
 @click.pass_obj
 def incidents(settings: Load, as_json: bool) -> None:
-    """Show every incident that ClickHouse holds, oldest first."""
+    """Show every incident that ClickHouse holds, oldest first; one that was merged shows as the one it became."""
     from fabric_sentinel.incident_json import to_json
     from fabric_sentinel.render import show
     from sinks.clickhouse.query import read_incidents

@@ -57,7 +57,7 @@ class DemoSettings:
 
 def run(demo: DemoSettings, settings: Settings) -> None:
     """Play the scenario, show the incidents as they are found and as ClickHouse has them; raises DemoError."""
-    console = Console(file=sys.stderr, quiet=demo.quiet, highlight=False)
+    console = Console(file=sys.stderr, quiet=demo.quiet, highlight=False, soft_wrap=True)
     dsn = f"chdb://{demo.data / 'clickhouse'}"
     began_tick = tick_of_us(time.time_ns() // 1000)
     _refuse_second_demo(demo, dsn)
@@ -119,7 +119,7 @@ def _watch(connection: KafkaConnection, children: Children, console: Console) ->
                 incident = cast(Incident, decode(message.value))
             except InvalidRecordError:
                 continue
-            if told.get(incident.incident_id) != incident.verdict:
+            if incident.merged_into is None and told.get(incident.incident_id) != incident.verdict:
                 told[incident.incident_id] = incident.verdict
                 elapsed = time.monotonic() - began
                 console.print(f"  {elapsed:5.1f} s  {incident.verdict}: {render.headline(incident)}")

@@ -23,6 +23,6 @@ def query(dsn: str, sql: str) -> Answer:
 
 
 def read_incidents(store: Store) -> list[Incident]:
-    """The last revision of every incident, by onset, equal to what was written."""
+    """The last revision of every incident that stands (is not merged), by onset, equal to what was written."""
     answer = store.query("SELECT record FROM incidents_current ORDER BY onset_tick, incident_id")
     return [incident_of(str(row[0])) for row in answer.rows]

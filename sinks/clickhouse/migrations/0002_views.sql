@@ -1,7 +1,7 @@
--- What readers select from: each row once, its highest revision only.
+-- What readers select from: each row once, its highest revision only. An incident that was merged counts where it went.
 
 CREATE OR REPLACE VIEW incidents_current AS 
-SELECT *, total_cost_micros / 1000000 AS total_cost FROM incidents FINAL;
+SELECT *, total_cost_micros / 1000000 AS total_cost FROM incidents FINAL WHERE merged_into IS NULL;
 
 CREATE OR REPLACE VIEW episodes_current AS 
 SELECT *, loss_e4 / 10000 AS loss FROM episodes FINAL;
@@ -10,7 +10,7 @@ CREATE OR REPLACE VIEW incident_causes AS
 SELECT incident_id, revision, cluster, source, verdict, kind, onset, recovered,
     c.holder AS holder, c.namespace AS namespace, c.pod AS pod, c.pod_uid AS pod_uid, c.tenant AS tenant,
     c.node AS node, c.device AS device, c.port AS port, c.share_e4 / 10000 AS share, c.feature AS feature
-FROM incidents FINAL ARRAY JOIN causes AS c;
+FROM incidents FINAL ARRAY JOIN causes AS c WHERE merged_into IS NULL;
 
 CREATE OR REPLACE VIEW incident_victims AS
 SELECT incident_id, revision, cluster, source, verdict, kind,
@@ -19,12 +19,12 @@ SELECT incident_id, revision, cluster, source, verdict, kind,
     fromUnixTimestamp64Milli(v.recovered_tick * 100, 'UTC') AS recovered,
     v.loss_e4 / 10000 AS loss, v.loss_low_e4 / 10000 AS loss_low, v.loss_high_e4 / 10000 AS loss_high,
     v.gpu_ms_lost / 1000 AS gpu_seconds_lost, v.cost_micros / 1000000 AS cost, v.currency AS currency
-FROM incidents FINAL ARRAY JOIN victims AS v;
+FROM incidents FINAL ARRAY JOIN victims AS v WHERE merged_into IS NULL;
 
 CREATE OR REPLACE VIEW incident_ruled_out AS
 SELECT incident_id, revision, cluster, r.what AS what, r.holder AS holder, r.namespace AS namespace, r.pod AS pod,
     r.pod_uid AS pod_uid, r.node AS node, r.reason AS reason, r.numbers AS numbers
-FROM incidents FINAL ARRAY JOIN ruled_out AS r;
+FROM incidents FINAL ARRAY JOIN ruled_out AS r WHERE merged_into IS NULL;
 
 CREATE OR REPLACE VIEW job_states_history AS SELECT * FROM job_states FINAL;
 
