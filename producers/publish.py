@@ -374,8 +374,7 @@ class Publisher:
         with self._changed:
             if not self._given_back:
                 return
-            returned = sorted(self._given_back, key=lambda message: message.order)
-            self._given_back = []
+            returned, self._given_back = self._given_back, []
             self._returned += len(returned)
             self._waiting = deque(sorted([*returned, *self._waiting], key=lambda message: message.order))
             self._waiting_bytes += sum(message.size_bytes for message in returned)

@@ -84,6 +84,14 @@ def test_a_counter_that_went_back_counts_from_zero_again() -> None:
     assert values(tally, "cq_created", 0, 2) == [9, 2]
 
 
+def test_a_process_id_that_comes_back_after_being_forgotten_counts_from_zero() -> None:
+    tally = RdmaTally(by_pid)
+    tally.sample(0, [counters(1, qp_created=5)])
+    tally.sample(1, [])
+    tally.sample(2, [counters(1, qp_created=7, qp_live=7)])
+    assert values(tally, "qp_created", 0, 3) == [5, 0, 7]
+
+
 def test_each_tick_belongs_to_one_flush_only() -> None:
     tally = RdmaTally(by_pid)
     for tick in range(4):
