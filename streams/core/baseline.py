@@ -8,7 +8,7 @@ import numpy as np
 from streams.core.settings import JudgeSettings
 
 MAD_TO_SIGMA = 1.4826
-REFRESH = 10  # A full window moves little with one step
+REFRESH = 25  # A full window moves little with one step
 
 
 class Baseline(msgspec.Struct, kw_only=True):

@@ -69,6 +69,8 @@ class History(msgspec.Struct, kw_only=True):
         while dropped < len(self.chunks) and self.chunks[dropped].first_tick < oldest:
             dropped += 1
         del self.chunks[:dropped]
+        if dropped == 0:
+            return
         first_used = self.chunks[0].names if self.chunks else self.newest_names
         for number in [number for number in self.names if number < first_used]:
             del self.names[number]

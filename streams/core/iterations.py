@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.contract.calls import Column, unpack_rows
-from streams.contract.slices import JobSlice
+from streams.contract.calls import COLUMNS, Column
+from streams.contract.slices import JobSlice, SliceCommunicator
 from streams.contract.ticks import TICK_US
 
 LEARN_CALLS = 5  # Four intervals: fewer can look even by chance
@@ -16,7 +18,8 @@ LEARN_TOKENS = 512  # Per rank; a job with more different calls has no rare one 
 LARGEST_GROUP = 64  # Calls of the anchor per step
 EVEN_MEAN = 1.3  # Mean over median of the intervals: bursts and pauses push it up
 EVEN_SPREAD = 0.2  # Their MAD over the median: real steps wander by 5 %
-KEPT_SAMPLES = 64  # Per rank: what other ranks are compared with
+_VALUE = np.dtype("<i8")
+KEPT_SAMPLES = 16  # Per rank: what other ranks are compared with
 PARTNER_WAIT_TICKS = 10  # How long a step of the lead waits for the same step of the other ranks
 
 
@@ -42,7 +45,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     end_us: int
     steps: int
     elapsed_us: int
-    bytes_so_far: int = 0  # What the lead's process has handed to NCCL by then
+    bytes_so_far: int = 0  # What the lead's node has handed to NCCL by then
 
     @property
     def step_us(self) -> int:
@@ -78,22 +81,40 @@ class Steps(msgspec.Struct, kw_only=True):
     waiting: list[Sample] = []
 
 
-def take(steps: Steps, piece: JobSlice) -> None:
-    """Add one slice's rows: to the learning memory before the anchor is known, to the ranks' samples after."""
-    rows = unpack_rows(piece.rows, communicators=len(piece.communicators), ticks=piece.ticks)
-    for member in piece.communicators:
-        key = f"{piece.node}|{member.pid}"
-        rank = steps.ranks.get(key)
-        if rank is None:
-            rank = steps.ranks[key] = Rank(node=piece.node, pid=member.pid)
-        rank.moves_bytes = rank.moves_bytes or member.moves_bytes
-    if not len(rows):
-        return
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roster:
+    """One node's communicators and the rank behind each, resolved once until somebody comes, goes, or leads."""
+
+    communicators: list[SliceCommunicator]
+    anchor: Anchor | None
+    lead: str
+    ranks: list[Rank]
+    keys: list[str]
+    calls_anchor: list[bool]  # Its calls of the anchor's operation are the anchor
+    has_lead: bool
+
+
+def take(steps: Steps, piece: JobSlice, roster: Roster | None) -> Roster:
+    """Add one slice's rows: to the learning memory before the anchor is known, to the ranks' samples after.
+
+    `roster` is what the call before returned for this node.
+    """
+    if (
+        roster is None
+        or roster.anchor is not steps.anchor
+        or roster.lead != steps.lead
+        or roster.communicators != piece.communicators
+    ):
+        roster = _roster(steps, piece)
+    if not piece.rows:
+        return roster
+    rows = np.frombuffer(piece.rows, _VALUE).reshape(-1, COLUMNS)
     base_us = piece.first_tick * TICK_US
     if steps.anchor is None:
-        _learn(steps, piece, rows, base_us)
+        _learn(roster, rows, base_us)
     else:
-        _follow(steps, steps.anchor, piece, rows, base_us)
+        _follow(steps, steps.anchor, roster, rows, base_us)
+    return roster
 
 
 def choose_anchor(steps: Steps) -> bool:
@@ -132,23 +153,20 @@ def job_steps(steps: Steps, tick: int) -> list[Sample]:
     rank that moves bytes has told of it, or `PARTNER_WAIT_TICKS`.
     """
     lead = steps.ranks.get(steps.lead)
-    if lead is None:
+    if lead is None or not steps.waiting:
         return []
-    others = [
-        rank
-        for key, rank in steps.ranks.items()
-        if key != steps.lead and rank.samples and (rank.moves_bytes or not lead.moves_bytes)
-    ]
+    others = [rank for rank in steps.ranks.values() if rank is not lead and (rank.moves_bytes or not lead.moves_bytes)]
     out: list[Sample] = []
     while steps.waiting:
         sample = steps.waiting[0]
         half = max(sample.step_us // 2, TICK_US // 2)
-        present = [rank for rank in others if rank.samples[-1].end_us >= sample.end_us - 3 * sample.elapsed_us]
+        ended = sample.end_us - 3 * sample.elapsed_us
+        present = [rank for rank in others if rank.samples and rank.samples[-1].end_us >= ended]
         late = any(rank.samples[-1].end_us < sample.end_us - half for rank in present)
         if late and tick < sample.end_us // TICK_US + PARTNER_WAIT_TICKS:
             break
         shortest = min([sample.step_us, *(_same_step(rank, sample, half) for rank in present)])
-        steps.waiting.pop(0)
+        del steps.waiting[0]
         out.append(
             Sample(
                 end_us=sample.end_us,
@@ -158,6 +176,12 @@ def job_steps(steps: Steps, tick: int) -> list[Sample]:
             )
         )
     return out
+
+
+def anchor_lost(steps: Steps, *, patience_us: int) -> bool:
+    """True where the lead's node goes on calling, but for long not the anchor: the program does other work."""
+    lead = steps.ranks.get(steps.lead)
+    return lead is not None and lead.mark_us >= 0 and lead.last_call_us - lead.mark_us > patience_us
 
 
 def replace_lead(steps: Steps, gone: str) -> bool:
@@ -174,51 +198,57 @@ def _choose_lead(steps: Steps) -> str | None:
     return min(heard, default=None, key=lambda key: (not steps.ranks[key].moves_bytes, key))
 
 
-def _learn(steps: Steps, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
+def _roster(steps: Steps, piece: JobSlice) -> Roster:
+    keys = [f"{piece.node}|{member.pid}" for member in piece.communicators]
+    for key, member in zip(keys, piece.communicators, strict=True):
+        rank = steps.ranks.get(key)
+        if rank is None:
+            rank = steps.ranks[key] = Rank(node=piece.node, pid=member.pid)
+        rank.moves_bytes = rank.moves_bytes or member.moves_bytes
+    comm = steps.anchor.token.comm if steps.anchor is not None else ""
+    with_anchor = {member.pid for member in piece.communicators if member.comm == comm}
+    return Roster(
+        communicators=piece.communicators,
+        anchor=steps.anchor,
+        lead=steps.lead,
+        ranks=[steps.ranks[key] for key in keys],
+        keys=keys,
+        # Ranks of another replica call the same collective on a communicator of their own, never on the lead's.
+        calls_anchor=[member.comm == comm or member.pid not in with_anchor for member in piece.communicators],
+        has_lead=steps.lead in keys,
+    )
+
+
+def _learn(roster: Roster, rows: NDArray[np.int64], base_us: int) -> None:
     for row in rows.tolist():
-        member = piece.communicators[row[Column.COMMUNICATOR]]
-        learning = steps.ranks[f"{piece.node}|{member.pid}"].learning
-        encoded = _encoded(member.comm, row[Column.OP], row[Column.DTYPE], row[Column.COUNT])
+        index = row[Column.COMMUNICATOR]
+        learning = roster.ranks[index].learning
+        comm = roster.communicators[index].comm
+        encoded = _encoded(comm, row[Column.OP], row[Column.DTYPE], row[Column.COUNT])
         if encoded not in learning and len(learning) >= LEARN_TOKENS:
             continue
         times = learning.setdefault(encoded, [])
         calls, first, last = row[Column.CALLS], row[Column.FIRST_US], row[Column.LAST_US]
         spread = max(calls - 1, 1)
-        times.extend(base_us + first + (last - first) * index // spread for index in range(calls)[-LEARN_MEMORY:])
+        times.extend(base_us + first + (last - first) * number // spread for number in range(calls)[-LEARN_MEMORY:])
         del times[:-LEARN_MEMORY]
 
 
-def _follow(steps: Steps, anchor: Anchor, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
+def _follow(steps: Steps, anchor: Anchor, roster: Roster, rows: NDArray[np.int64], base_us: int) -> None:
     token = anchor.token
-    marks = (
-        (rows[:, Column.OP] == token.op)
-        & (rows[:, Column.COUNT] == token.count)
-        & (rows[:, Column.DTYPE] == token.dtype)
-    )
-    if steps.lead.startswith(f"{piece.node}|"):
-        _count_bytes(steps, piece, rows, base_us)
+    if roster.has_lead:
+        lead = steps.ranks[steps.lead]
+        # The whole node's calls: one rank's alone would cost a mask, and change no ratio.
+        lead.bytes_so_far += int(np.dot(rows[:, Column.BYTES], rows[:, Column.CALLS]))
+        lead.last_call_us = base_us
+    marks = np.flatnonzero(rows[:, Column.COUNT] == token.count)
     for row in rows[marks].tolist():
-        member = piece.communicators[row[Column.COMMUNICATOR]]
-        if member.comm == token.comm or _other_comm_of_rank(piece, member.pid, token.comm):
-            key = f"{piece.node}|{member.pid}"
-            rank = steps.ranks[key]
-            if (sample := _marked(rank, anchor.group, row, base_us)) is not None and key == steps.lead:
-                steps.waiting.append(sample)
-
-
-def _other_comm_of_rank(piece: JobSlice, pid: int, comm: str) -> bool:
-    """Ranks of another replica call the same collective on a communicator of their own, and never on the lead's."""
-    return all(member.comm != comm for member in piece.communicators if member.pid == pid)
-
-
-def _count_bytes(steps: Steps, piece: JobSlice, rows: NDArray[np.int64], base_us: int) -> None:
-    lead = steps.ranks[steps.lead]
-    own = [index for index, member in enumerate(piece.communicators) if member.pid == lead.pid]
-    mine = rows if len(own) == len(piece.communicators) else rows[np.isin(rows[:, Column.COMMUNICATOR], own)]
-    if len(mine):
-        sizes = np.maximum(mine[:, Column.BYTES], 0)
-        lead.bytes_so_far += int(np.dot(sizes, mine[:, Column.CALLS]))
-        lead.last_call_us = base_us + int(mine[:, Column.LAST_US].max())
+        index = row[Column.COMMUNICATOR]
+        if row[Column.OP] != token.op or row[Column.DTYPE] != token.dtype or not roster.calls_anchor[index]:
+            continue
+        sample = _marked(roster.ranks[index], anchor.group, row, base_us)
+        if sample is not None and roster.keys[index] == steps.lead:
+            steps.waiting.append(sample)
 
 
 def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | None:
@@ -240,8 +270,15 @@ def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | No
 
 
 def _same_step(rank: Rank, sample: Sample, half_us: int) -> int:
-    nearest = min(rank.samples, key=lambda other: abs(other.end_us - sample.end_us))
-    return nearest.step_us if abs(nearest.end_us - sample.end_us) <= half_us else sample.step_us
+    """The rank's duration of the step that ended nearest to a sample; the sample's own where none is near."""
+    found, nearest = sample.step_us, half_us + 1
+    for other in reversed(rank.samples):
+        distance = abs(other.end_us - sample.end_us)
+        if distance < nearest:
+            found, nearest = other.step_us, distance
+        elif other.end_us < sample.end_us:
+            break
+    return found
 
 
 def _encoded(comm: str, op: int, dtype: int, count: int) -> str:

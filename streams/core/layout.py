@@ -11,6 +11,7 @@ from streams.contract.inputs import Holder, NcclThroughput, NicCounters, Pod
 from streams.contract.series import unpack_pairs
 from streams.contract.slices import JobSlice, SliceCommunicator, SlicePod, SlicePort, Suspect
 from streams.core.pods import PodList
+from streams.core.port_features import PORT_FEATURE_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +70,7 @@ def job_layout(
         price_source=pods.facts.price_source,
         communicators=_communicators(nccl, communicators, holding_names),
         job_feature_names=nic.feature_names,
+        port_feature_names=PORT_FEATURE_NAMES,
         ports=[
             SlicePort(
                 device=nic.ports[p].device,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from streams.contract import features as names
 from streams.contract.counters import counter_spec
-from streams.contract.series import MISSING, Series
+from streams.contract.series import PackedSeries
+from streams.core.cut import NOWHERE, Target
 
 # The first source that a port has is taken; the others count the same bytes again. RoCE bytes pass mlx5's
 # port_xmit_data but not its netdev's; Soft-RoCE has no InfiniBand counters and passes its netdev.
@@ -48,6 +49,7 @@ _SUM_OF = (
 )
 _COMPILED = tuple((feature, re.compile(pattern)) for feature, pattern in _SUM_OF)
 _FEATURE_INDEX = {name: index for index, name in enumerate(names.PORT_FEATURES)}
+PORT_FEATURE_NAMES = list(names.PORT_FEATURES)
 LAYOUTS = 256  # Cached name lists; a fleet has as many as it has kinds of nodes
 
 
@@ -68,31 +70,27 @@ def name_map(counter_names: tuple[str, ...]) -> NameMap:
     return NameMap(feature=columns[:, 0], rank=columns[:, 1], multiplier=columns[:, 2])
 
 
-def port_features(raw: Series, mapping: NameMap) -> Series:
-    """Features per port and tick in the units of `streams.contract.features`; MISSING where a part is missing."""
-    feature = mapping.feature[raw.name]
-    wanted = np.flatnonzero(feature >= 0)
-    if not len(wanted):
-        return Series(entity=raw.entity[:0], name=raw.name[:0], values=raw.values[:0])
-    entity, name = raw.entity[wanted], raw.name[wanted]
-    feature, rank = feature[wanted], mapping.rank[name]
-    values = raw.values[wanted]
-    missing = values == MISSING
-    values = np.where(missing, MISSING, values * mapping.multiplier[name][:, None])
-    key = entity.astype(np.int64) * len(names.PORT_FEATURES) + feature
-    order = np.lexsort((rank, key))
-    key, rank, values, missing = key[order], rank[order], values[order], missing[order]
-    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
-    summed = rank[starts] == 0
-    sums = np.add.reduceat(np.where(missing, 0, values), starts, axis=0)
-    unseen = np.logical_or.reduceat(missing, starts, axis=0)
-    result = np.where(summed[:, None], np.where(unseen, MISSING, sums), values[starts])
-    group = key[starts]
-    return Series(
-        entity=(group // len(names.PORT_FEATURES)).astype(np.int32),
-        name=(group % len(names.PORT_FEATURES)).astype(np.int32),
-        values=result,
+def port_target(packed: PackedSeries, mapping: NameMap, port: NDArray[np.int64]) -> Target:
+    """Where each raw counter goes: `port[p]` is the new index of port p, or NOWHERE.
+
+    Of several sources of the same bytes a port gives to the first that it was read from, whether it moved or not.
+    """
+    names, features = len(mapping.feature), len(PORT_FEATURE_NAMES)
+    read = np.zeros((len(port), names), bool)
+    for raw in (packed.moving_ids, packed.steady_ids):
+        ids = np.frombuffer(raw, np.dtype("<u4")).astype(np.int64)
+        read[ids >> 16, ids & 0xFFFF] = True
+    new_id = np.where(
+        read & (mapping.feature >= 0) & (port[:, None] >= 0), port[:, None] << 16 | mapping.feature, NOWHERE
     )
+    for feature in range(features):
+        sources = np.flatnonzero((mapping.feature == feature) & (mapping.rank > 0))
+        best = np.zeros(len(port), bool)
+        for name in sources[np.argsort(mapping.rank[sources])].tolist():
+            new_id[best, name] = NOWHERE
+            best |= read[:, name]
+    multiplier = np.broadcast_to(mapping.multiplier, (len(port), names))
+    return Target(names=names, new_id=new_id.ravel(), multiplier=np.ascontiguousarray(multiplier).ravel())
 
 
 def _meaning(name: str) -> tuple[int, int, int]:

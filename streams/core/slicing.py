@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.contract import features
-from streams.contract.calls import Column, pack_rows, unpack_rows
-from streams.contract.header import Gap
+from streams.contract.calls import COLUMNS, Column
 from streams.contract.inputs import NcclThroughput, NicCounters
-from streams.contract.series import MISSING, Series, pack, unpack
+from streams.contract.series import MISSING
 from streams.contract.slices import JobSlice
+from streams.core.cut import NOWHERE, Cut, Target, compile_cut, cut, moving_rows
 from streams.core.job_keys import process_id
 from streams.core.layout import JobLayout, holder_jobs, job_layout
 from streams.core.pods import PodList
-from streams.core.port_features import name_map, port_features
+from streams.core.port_features import name_map, port_target
 
-PORT_FEATURE_NAMES = list(features.PORT_FEATURES)
+_VALUE = np.dtype("<i8")
+CACHED_PATTERNS = 128  # Per node; which rows move comes back soon or never
+Pattern = tuple[bytes, bytes, bytes]
+Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,6 +34,39 @@ class NodeLayout:
     pods: PodList
     jobs: dict[str, JobLayout]
     seen: tuple[str, ...]  # Jobs that hold RDMA objects or communicators now
+    cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
+    cached_holders: dict[Pattern, list[tuple[Cut, Cut]]] = field(default_factory=dict)
+
+    def port_cuts(self, nic: NicCounters) -> list[Cut]:
+        """Each job's cut of the ports' counters."""
+        packed = nic.counters
+        pattern = (packed.moving_ids, packed.steady_ids, packed.steady_values)
+        cuts = self.cached_ports.get(pattern)
+        if cuts is None:
+            mapping = name_map(tuple(nic.counter_names))
+            cuts = [
+                compile_cut(packed, port_target(packed, mapping, job.port), keep_zeros=True)
+                for job in self.jobs.values()
+            ]
+            _remember(self.cached_ports, pattern, cuts)
+        return cuts
+
+    def holder_cuts(self, nic: NicCounters) -> list[tuple[Cut, Cut]]:
+        """Each job's cuts of the holders' features: its own, and its suspects'."""
+        packed = nic.features
+        pattern = (packed.moving_ids, packed.steady_ids, packed.steady_values)
+        cuts = self.cached_holders.get(pattern)
+        if cuts is None:
+            names = len(nic.feature_names)
+            cuts = [
+                (
+                    compile_cut(packed, _holder_target(job.own_port, names), keep_zeros=False),
+                    compile_cut(packed, _holder_target(job.suspect, names), keep_zeros=False),
+                )
+                for job in self.jobs.values()
+            ]
+            _remember(self.cached_holders, pattern, cuts)
+        return cuts
 
 
 def still_holds(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None, pods: PodList) -> bool:
@@ -76,14 +112,31 @@ def compile_layout(
 
 def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) -> list[JobSlice]:
     """One slice per job of the layout. In holders' rows what stood still at 0 is left out; absent means 0 there."""
-    raw = unpack(nic.counters, ticks=nic.ticks, entities=len(nic.ports), names=len(nic.counter_names))
-    of_ports = port_features(raw, name_map(tuple(nic.counter_names)))
-    holdings = len(nic.holdings) // 4
-    held = unpack(nic.features, ticks=nic.ticks, entities=holdings, names=len(nic.feature_names))
-    held = _moved(held)
-    rows = unpack_rows(nccl.rows, communicators=len(nccl.communicators), ticks=nccl.ticks) if nccl is not None else None
+    counters, holders = moving_rows(nic.counters, nic.ticks), moving_rows(nic.features, nic.ticks)
+    gaps_counters = len(counters) > 0 and int(counters.min()) == MISSING
+    gaps_holders = len(holders) > 0 and int(holders.min()) == MISSING
+    port_cuts = layout.port_cuts(nic)
+    holder_cuts = layout.holder_cuts(nic)
+    rows = None if nccl is None else np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
     gaps = nic.gaps + nccl.gaps if nccl is not None else nic.gaps
-    return [_slice(job, nic, rows, of_ports, held, gaps) for job in layout.jobs.values()]
+    out = []
+    for number, job in enumerate(layout.jobs.values()):
+        own, suspects = holder_cuts[number]
+        out.append(
+            msgspec.structs.replace(
+                job.blank,
+                seq=nic.seq,
+                first_tick=nic.first_tick,
+                ticks=nic.ticks,
+                nccl_silent=rows is None,
+                rows=b"" if rows is None or not len(rows) else _own_rows(rows, job.communicator),
+                job_features=cut(own, holders, missing=gaps_holders),
+                port_features=cut(port_cuts[number], counters, missing=gaps_counters),
+                suspect_features=cut(suspects, holders, missing=gaps_holders),
+                gaps=gaps,
+            )
+        )
+    return out
 
 
 def silent_slices(layout: NodeLayout, *, first_tick: int, through_tick: int) -> list[JobSlice]:
@@ -100,69 +153,12 @@ def silent_slices(layout: NodeLayout, *, first_tick: int, through_tick: int) -> 
     ]
 
 
-def _slice(
-    job: JobLayout,
-    nic: NicCounters,
-    rows: NDArray[np.int64] | None,
-    of_ports: Series,
-    held: Series,
-    gaps: list[Gap],
-) -> JobSlice:
-    return msgspec.structs.replace(
-        job.blank,
-        seq=nic.seq,
-        first_tick=nic.first_tick,
-        ticks=nic.ticks,
-        nccl_silent=rows is None,
-        rows=b"" if rows is None else _own_rows(rows, job.communicator),
-        job_features=pack(_summed(_chosen(held, job.own_port), names=len(nic.feature_names))),
-        port_feature_names=PORT_FEATURE_NAMES,
-        port_features=pack(_chosen(of_ports, job.port)),
-        suspect_features=pack(_chosen(held, job.suspect)),
-        gaps=gaps,
-    )
-
-
 def _own_rows(rows: NDArray[np.int64], communicator: NDArray[np.int64]) -> bytes:
-    if not len(rows):
-        return b""
     index = communicator[rows[:, Column.COMMUNICATOR]]
     own = index >= 0
     chosen = rows[own]
     chosen[:, Column.COMMUNICATOR] = index[own]
-    return pack_rows(chosen)
-
-
-def _moved(series: Series) -> Series:
-    kept = series.values.any(axis=1)
-    return Series(entity=series.entity[kept], name=series.name[kept], values=series.values[kept])
-
-
-def _chosen(series: Series, entity: NDArray[np.int64]) -> Series:
-    index = entity[series.entity]
-    kept = index >= 0
-    return Series(entity=index[kept].astype(np.int32), name=series.name[kept], values=series.values[kept])
-
-
-def _summed(series: Series, *, names: int) -> Series:
-    """Rows of the same entity and name added: several pods of one job on one device."""
-    key = series.entity.astype(np.int64) * max(names, 1) + series.name
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    fresh = np.ones(len(key), bool)
-    fresh[1:] = key[1:] != key[:-1]
-    if fresh.all():
-        return series
-    starts = np.flatnonzero(fresh)
-    values = series.values[order]
-    missing = values == MISSING
-    sums = np.add.reduceat(np.where(missing, 0, values), starts, axis=0)
-    unseen = np.logical_or.reduceat(missing, starts, axis=0)
-    return Series(
-        entity=series.entity[order][starts],
-        name=series.name[order][starts],
-        values=np.where(unseen, MISSING, sums),
-    )
+    return chosen.tobytes()
 
 
 def _same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:
@@ -176,3 +172,14 @@ def _training(jobs: set[str], pods: PodList) -> set[str]:
         for pod in pods.pods.values()
         if pod.job is not None and pod.job.key in jobs and (pod.gpus or pod.job.gpus_total)
     }
+
+
+def _remember(cache: dict[Pattern, Plan], pattern: Pattern, plan: Plan) -> None:
+    if len(cache) >= CACHED_PATTERNS:
+        cache.clear()
+    cache[pattern] = plan
+
+
+def _holder_target(entity: NDArray[np.int64], names: int) -> Target:
+    new_id = np.where(entity[:, None] >= 0, entity[:, None] << 16 | np.arange(names), NOWHERE)
+    return Target(names=names, new_id=new_id.ravel())

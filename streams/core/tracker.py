@@ -25,7 +25,7 @@ from streams.core.episode import (
     withdraw,
 )
 from streams.core.history import History
-from streams.core.iterations import Sample, Steps, choose_anchor, job_steps, replace_lead, take
+from streams.core.iterations import Roster, Sample, Steps, anchor_lost, choose_anchor, job_steps, replace_lead, take
 from streams.core.settings import JudgeSettings
 from streams.core.verdict import Decision, decide
 
@@ -64,6 +64,7 @@ class Tracker:
     def __init__(self, settings: JudgeSettings, track: Track) -> None:
         self._settings = settings
         self._track = track
+        self._rosters: dict[str, Roster] = {}
 
     def group(self, tick: int, pieces: list[JobSlice]) -> list[Episode | JobState]:
         """Take all slices of the job that end at `tick`; return what has become known."""
@@ -72,11 +73,10 @@ class Tracker:
         out: list[Episode | JobState] = []
         for piece in pieces:
             self._see(piece, out)
-        steps = track.steps
-        if steps.anchor is None and tick >= track.learned_tick + LEARN_EVERY_TICKS:
+        if tick >= track.learned_tick + LEARN_EVERY_TICKS:
             track.learned_tick = tick
-            choose_anchor(steps)
-        for sample in job_steps(steps, tick):
+            self._learn(out)
+        for sample in job_steps(track.steps, tick):
             self._step(sample, out)
         if track.episode is not None:
             self._look(track.episode, out)
@@ -105,10 +105,23 @@ class Tracker:
         track.latest[piece.node] = piece
         history = track.histories.setdefault(piece.node, History())
         history.add(piece, keep_ticks=self._settings.history_ticks)
-        take(track.steps, piece)
+        self._rosters[piece.node] = take(track.steps, piece, self._rosters.get(piece.node))
+        self._forget_nodes()
+
+    def _learn(self, out: list[Episode | JobState]) -> None:
+        """Look for the anchor, or find that the program does not call it any more."""
+        steps = self._track.steps
+        if steps.anchor is None:
+            choose_anchor(steps)
+        elif anchor_lost(steps, patience_us=max(LOST_ANCHOR_US, LOST_ANCHOR_STEPS * self._track.baseline.level_us)):
+            self._new_epoch(out)
+
+    def _forget_nodes(self) -> None:
+        track = self._track
         for node, latest in list(track.latest.items()):
             if latest.first_tick < track.tick - MEMORY_OF_NODE_TICKS:
                 del track.latest[node], track.histories[node]
+                self._rosters.pop(node, None)
 
     def _restarted(self, piece: JobSlice) -> bool:
         """True where the lead's node tells of ranks, and the lead is not among them."""
@@ -128,6 +141,7 @@ class Tracker:
         track = self._track
         track.epoch += 1
         track.steps = Steps()
+        self._rosters.clear()
         track.baseline = Baseline()
         track.alarm_total, track.slow_run, track.recent = 0.0, 0, []
 
@@ -283,26 +297,30 @@ class Tracker:
 
     def _tell_health(self, out: list[Episode | JobState]) -> None:
         track = self._track
-        health, why = self._health()
-        if health is track.told_health and track.tick < track.told_tick + self._settings.state_ticks:
-            return
-        out.append(self._state(health, why))
+        health = self._health()
+        if health is not track.told_health or track.tick >= track.told_tick + self._settings.state_ticks:
+            out.append(self._state(health, self._why(health)))
 
-    def _health(self) -> tuple[Health, str]:
+    def _health(self) -> Health:
         track = self._track
-        episode = track.episode
-        if not track.latest:
-            return Health.NOT_OBSERVED, "its nodes are silent"
-        if episode is not None and episode.recovered_us is None:
+        if track.episode is not None and track.episode.recovered_us is None:
+            return Health.SLOW
+        if not track.latest or not track.steps.ranks:
+            return Health.NOT_OBSERVED
+        return Health.HEALTHY if track.baseline.known else Health.NO_BASELINE
+
+    def _why(self, health: Health) -> str:
+        track = self._track
+        if health is Health.SLOW and (episode := track.episode) is not None:
             verdict = episode.told.verdict if episode.told is not None else Verdict.UNKNOWN
-            return Health.SLOW, f"steps take {slowed_us(episode)} us instead of {episode.baseline_us} us: {verdict}"
-        if not track.steps.ranks:
-            return Health.NOT_OBSERVED, "no NCCL call has been seen"
+            return f"steps take {slowed_us(episode)} us instead of {episode.baseline_us} us: {verdict}"
+        if health is Health.NOT_OBSERVED:
+            return "no NCCL call has been seen" if track.latest else "its nodes are silent"
+        if health is Health.HEALTHY:
+            return f"steps take {track.baseline.level_us} us"
         if track.steps.anchor is None:
-            return Health.NO_BASELINE, "no call has recurred evenly so far"
-        if not track.baseline.known:
-            return Health.NO_BASELINE, f"{len(track.baseline.quiet)} quiet steps so far"
-        return Health.HEALTHY, f"steps take {track.baseline.level_us} us"
+            return "no call has recurred evenly so far"
+        return f"{len(track.baseline.quiet)} quiet steps so far"
 
     def _state(self, health: Health, why: str) -> JobState:
         track = self._track
