@@ -19,6 +19,7 @@ from producers.nccl_worker import NcclTaken
 from producers.ports.flush import PortsFlush
 from producers.publish import PublishCounts
 from producers.rdma_flush import RdmaTally
+from producers.time_service import ClockError, clock_error
 from producers.write import RecordWriter
 from streams.contract.header import About, Clock, Gap, Rung, Source
 from streams.contract.plumbing import HealthStatus, PipelineHealth
@@ -90,6 +91,7 @@ class Agent:
         publish_counts: Callable[[], PublishCounts],
         clocks: ReadClocks = read_clocks,
         new_epoch: Callable[[], str] = lambda: str(uuid.uuid4()),
+        read_clock_error: Callable[[], ClockError | None] = clock_error,
     ) -> None:
         self._sources = sources
         self._writer = writer
@@ -99,6 +101,7 @@ class Agent:
         self._publish_counts = publish_counts
         self._clocks = clocks
         self._new_epoch = new_epoch
+        self._read_clock_error = read_clock_error
         self._log = structlog.get_logger("agent")
         self._ports: Ports | None = None
         self._about: About | None = None
@@ -243,6 +246,7 @@ class Agent:
         return found
 
     def _header(self, ticks: int, about: About | None) -> Flush:
+        error = self._read_clock_error()
         since_start_us = us_of_tick(self._first_tick) - self._epoch_started.wall_us
         return Flush(
             cluster=self._cluster,
@@ -255,6 +259,8 @@ class Agent:
             clock=Clock(
                 epoch_started_us=self._epoch_started.wall_us,
                 monotonic_us=self._epoch_started.monotonic_us + since_start_us,
+                offset_us=None if error is None else error.offset_us,
+                max_error_us=None if error is None else error.max_error_us,
             ),
             about=about,
         )

@@ -16,6 +16,7 @@ from producers.nccl_worker import NcclTaken
 from producers.ports.flush import PortInfo, PortsFlush
 from producers.publish import PublishCounts
 from producers.rdma_flush import RdmaTally
+from producers.time_service import ClockError
 from producers.write import RecordWriter
 from streams.contract import series
 from streams.contract.calls import Column, unpack_rows
@@ -159,6 +160,7 @@ class Rig:
             publish_counts=lambda: self.counts,
             clocks=self.clocks,
             new_epoch=lambda: next(epochs),
+            read_clock_error=lambda: ClockError(offset_us=-7, max_error_us=250),
         )
 
     def open(self) -> FakePorts:
@@ -188,6 +190,7 @@ def test_each_tick_is_read_just_after_its_end_and_five_make_a_pair_of_records() 
             assert (record.cluster, record.node, record.agent_epoch) == ("c", "node-a", "first")
             assert record.source is Source.KERNEL
             assert record.clock is not None
+            assert (record.clock.offset_us, record.clock.max_error_us) == (-7, 250)
             assert record.clock.monotonic_us == 5_080_000 + 500_000 * place
         assert xmit(nic) == list(range(5 * place, 5 * place + 5))
     assert len(rig.sent.nic) == 2
