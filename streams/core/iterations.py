@@ -19,7 +19,9 @@ LARGEST_GROUP = 64  # Calls of the anchor per step
 EVEN_MEAN = 1.3  # Mean over median of the intervals: bursts and pauses push it up
 EVEN_SPREAD = 0.2  # Their MAD over the median: real steps wander by 5 %
 _VALUE = np.dtype("<i8")
-KEPT_SAMPLES = 16  # Per rank: what other ranks are compared with
+KEPT_STEPS = 16  # Per rank: what the lead's steps are compared with
+_CALLS, _FIRST_US, _LAST_US = int(Column.CALLS), int(Column.FIRST_US), int(Column.LAST_US)
+_COMMUNICATOR, _OP, _DTYPE = int(Column.COMMUNICATOR), int(Column.OP), int(Column.DTYPE)
 PARTNER_WAIT_TICKS = 10  # How long a step of the lead waits for the same step of the other ranks
 
 
@@ -67,7 +69,8 @@ class Rank(msgspec.Struct, kw_only=True):
     learning: dict[str, list[int]] = {}  # Encoded token -> call times
     calls: int = 0
     mark_us: int = -1
-    samples: list[Sample] = []
+    ends_us: list[int] = []  # Of its latest steps
+    steps_us: list[int] = []  # And their durations
     bytes_so_far: int = 0
     last_call_us: int = -1
 
@@ -161,8 +164,8 @@ def job_steps(steps: Steps, tick: int) -> list[Sample]:
         sample = steps.waiting[0]
         half = max(sample.step_us // 2, TICK_US // 2)
         ended = sample.end_us - 3 * sample.elapsed_us
-        present = [rank for rank in others if rank.samples and rank.samples[-1].end_us >= ended]
-        late = any(rank.samples[-1].end_us < sample.end_us - half for rank in present)
+        present = [rank for rank in others if rank.ends_us and rank.ends_us[-1] >= ended]
+        late = any(rank.ends_us[-1] < sample.end_us - half for rank in present)
         if late and tick < sample.end_us // TICK_US + PARTNER_WAIT_TICKS:
             break
         shortest = min([sample.step_us, *(_same_step(rank, sample, half) for rank in present)])
@@ -188,7 +191,7 @@ def replace_lead(steps: Steps, gone: str) -> bool:
     """Follow another rank that calls the anchor; False if nobody does."""
     steps.ranks.pop(gone, None)
     steps.waiting = []
-    candidates = [key for key, rank in steps.ranks.items() if rank.samples]
+    candidates = [key for key, rank in steps.ranks.items() if rank.ends_us]
     steps.lead = min(candidates, default="", key=lambda key: (not steps.ranks[key].moves_bytes, key))
     return bool(steps.lead)
 
@@ -243,8 +246,8 @@ def _follow(steps: Steps, anchor: Anchor, roster: Roster, rows: NDArray[np.int64
         lead.last_call_us = base_us
     marks = np.flatnonzero(rows[:, Column.COUNT] == token.count)
     for row in rows[marks].tolist():
-        index = row[Column.COMMUNICATOR]
-        if row[Column.OP] != token.op or row[Column.DTYPE] != token.dtype or not roster.calls_anchor[index]:
+        index = row[_COMMUNICATOR]
+        if row[_OP] != token.op or row[_DTYPE] != token.dtype or not roster.calls_anchor[index]:
             continue
         sample = _marked(roster.ranks[index], anchor.group, row, base_us)
         if sample is not None and roster.keys[index] == steps.lead:
@@ -253,30 +256,35 @@ def _follow(steps: Steps, anchor: Anchor, roster: Roster, rows: NDArray[np.int64
 
 def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | None:
     """Count a row's calls; the steps that it completes, if any."""
-    calls, first, last = row[Column.CALLS], row[Column.FIRST_US], row[Column.LAST_US]
-    before, rank.calls = rank.calls, rank.calls + calls
-    whole = rank.calls // group - before // group
+    calls = row[_CALLS]
+    before = rank.calls
+    rank.calls = after = before + calls
+    whole = after // group - before // group
     if not whole:
         return None
-    index = rank.calls // group * group - before - 1  # Of the call in this row that completes the last whole step
-    mark_us = base_us + first + (last - first) * index // max(calls - 1, 1)
-    previous, rank.mark_us = rank.mark_us, mark_us
+    first, last = row[_FIRST_US], row[_LAST_US]
+    index = after // group * group - before - 1  # Of the call in this row that completes the last whole step
+    mark_us = base_us + (last if index == calls - 1 else first + (last - first) * index // (calls - 1))
+    previous = rank.mark_us
+    rank.mark_us = mark_us
     if previous < 0 or mark_us <= previous:
         return None
-    sample = Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, bytes_so_far=rank.bytes_so_far)
-    rank.samples.append(sample)
-    del rank.samples[:-KEPT_SAMPLES]
-    return sample
+    rank.ends_us.append(mark_us)
+    rank.steps_us.append((mark_us - previous) // whole)
+    if len(rank.ends_us) > KEPT_STEPS:
+        del rank.ends_us[0], rank.steps_us[0]
+    return Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, bytes_so_far=rank.bytes_so_far)
 
 
 def _same_step(rank: Rank, sample: Sample, half_us: int) -> int:
     """The rank's duration of the step that ended nearest to a sample; the sample's own where none is near."""
     found, nearest = sample.step_us, half_us + 1
-    for other in reversed(rank.samples):
-        distance = abs(other.end_us - sample.end_us)
-        if distance < nearest:
-            found, nearest = other.step_us, distance
-        elif other.end_us < sample.end_us:
+    end_us = sample.end_us
+    for index in range(len(rank.ends_us) - 1, -1, -1):
+        distance = rank.ends_us[index] - end_us
+        if abs(distance) < nearest:
+            found, nearest = rank.steps_us[index], abs(distance)
+        elif distance < 0:
             break
     return found
 

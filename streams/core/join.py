@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from streams.contract.inputs import NcclThroughput, NicCounters, NodePods
+from streams.contract.inputs import Communicator, NcclThroughput, NicCounters, NodePods, Process
 from streams.contract.series import PackedSeries
 from streams.contract.slices import JobSlice, Progress
 from streams.contract.ticks import TICKS_PER_SECOND
@@ -15,12 +15,13 @@ from streams.core.job_keys import job_key, process_id
 from streams.core.layout import holder_id
 from streams.core.pods import PodHistory, PodList
 from streams.core.settings import JoinSettings
-from streams.core.slicing import NodeLayout, compile_layout, silent_slices, slices, still_holds
+from streams.core.slicing import NodeLayout, compile_layout, same_calls, silent_slices, slices, still_holds
 from streams.core.views import View, last_tick
 
 FORMAT = 1
 PROCESSES_REMEMBERED = 4096  # Per node: keys of processes, the oldest forgotten first
 NODE_FORGOTTEN_TICKS = 36_000  # An hour of silence
+NEVER = 2**62
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -73,6 +74,7 @@ class Join:
         self._partition = partition
         self._state = JoinState()
         self._layouts: dict[str, NodeLayout] = {}
+        self._blocker = ""
         self._counts: Counter[str] = Counter()
 
     @property
@@ -183,7 +185,7 @@ class Join:
                 continue
             record = node.nic.waiting[0]
             forced = len(node.nic.waiting) > self._settings.held_records
-            if not (self._calls_known(node, record) and self._pods_known(node, record)):
+            if not (self._calls_known(node, record) and self._pods_known(name, node, record)):
                 if not forced:
                     break
                 self._counts["forced"] += 1
@@ -199,24 +201,27 @@ class Join:
             return True
         return self._clock_of("nccl") - self._settings.node_silent_ticks >= through
 
-    def _pods_known(self, node: Node, record: NicCounters) -> bool:
+    def _pods_known(self, name: str, node: Node, record: NicCounters) -> bool:
         """True once the pods as of the record's last tick are final, and every new process's pod is found."""
         through = last_tick(record)
         clock = self._clock_of("pods")
         if clock < through:
             return False
         until = through + self._settings.job_wait_ticks
-        if clock >= until:
-            return True
         calls = self._pair(node, record)
-        if calls is None:
+        if clock >= until or calls is None or self._all_known(name, calls):
             return True
         return all(
             not process.pod_uid
             or process_id(process) in node.process_jobs
             or node.pods.find(process.pod_uid, until_tick=until) is not None
-            for process in calls.processes
+            for process in (calls.processes[index] for index in _callers(calls))
         )
+
+    def _all_known(self, name: str, calls: NcclThroughput) -> bool:
+        """True where the same processes had the same communicators in the flush before: all have their jobs."""
+        layout = self._layouts.get(name)
+        return layout is not None and layout.nccl is not None and same_calls(layout.nccl, calls)
 
     def _pair(self, node: Node, record: NicCounters) -> NcclThroughput | None:
         for calls in node.nccl.waiting:
@@ -229,18 +234,16 @@ class Join:
         calls = self._pair(node, record)
         node.nic.waiting.pop(0)
         node.told_through = through
-        if calls is not None:
+        if calls is not None and not self._all_known(name, calls):
             self._fix_jobs(node, calls, through)
         layout = self._layouts.get(name)
-        remembered = frozenset(
-            job for job, tick in node.last_seen.items() if tick >= through - self._settings.job_gone_ticks
-        )
+        remembered = self._remembered(node, layout, through)
         if (
             layout is None
             or not still_holds(layout, record, calls, node.pods.at(through))
-            or remembered != set(layout.jobs)
+            or (remembered is not None and remembered != set(layout.jobs))
         ):
-            layout = self._compile(name, node, record, calls, remembered)
+            layout = self._compile(name, node, record, calls, self._lately(node, through))
             node.told = Told(nic=_names(record), nccl=_names(calls), jobs=list(layout.jobs))
         for job in layout.seen:
             node.last_seen[job] = through
@@ -252,6 +255,14 @@ class Join:
                 self._counts["unpaired"] += 1
             node.nccl.waiting.pop(0)
         node.pods.forget_before(through)
+
+    def _remembered(self, node: Node, layout: NodeLayout | None, through: int) -> frozenset[str] | None:
+        """Jobs that were here lately; None where all of the layout's were here in the flush before."""
+        return None if layout is not None and layout.all_seen else self._lately(node, through)
+
+    def _lately(self, node: Node, through: int) -> frozenset[str]:
+        oldest = through - self._settings.job_gone_ticks
+        return frozenset(job for job, tick in node.last_seen.items() if tick >= oldest)
 
     def _drop_unpaired(self, node: Node) -> None:
         """Calls about ticks that the nic log has passed without a record."""
@@ -267,21 +278,23 @@ class Join:
 
     def _fix_jobs(self, node: Node, calls: NcclThroughput, through: int) -> None:
         """Give each process that calls for the first time its job, for good."""
-        for index, process in enumerate(calls.processes):
-            identity = process_id(process)
-            if identity in node.process_jobs:
-                continue
-            until = through + self._settings.job_wait_ticks
-            pod = node.pods.find(process.pod_uid, until_tick=until) if process.pod_uid else None
-            members = [member for member in calls.communicators if member.process == index]
-            if members:
-                job = node.process_jobs[identity] = job_key(process, pod, members, node=calls.node)
-                named = holder_id(pod_uid=process.pod_uid, container_id=process.container_id, pid=process.pid)
-                node.held_by[named] = node.held_by[f"pid:{process.pid}"] = job
+        for process, members in _callers(calls).items():
+            identity = process_id(calls.processes[process])
+            if identity not in node.process_jobs:
+                self._fix_job(node, identity, calls.processes[process], members, calls.node, through)
         for identity in list(node.process_jobs)[:-PROCESSES_REMEMBERED]:
             del node.process_jobs[identity]
         for named in list(node.held_by)[: -2 * PROCESSES_REMEMBERED]:
             del node.held_by[named]
+
+    def _fix_job(
+        self, node: Node, identity: str, process: Process, members: list[Communicator], name: str, through: int
+    ) -> None:
+        until = through + self._settings.job_wait_ticks
+        pod = node.pods.find(process.pod_uid, until_tick=until) if process.pod_uid else None
+        job = node.process_jobs[identity] = job_key(process, pod, members, node=name)
+        named = holder_id(pod_uid=process.pod_uid, container_id=process.container_id, pid=process.pid)
+        node.held_by[named] = node.held_by[f"pid:{process.pid}"] = job
 
     def _compile(
         self, name: str, node: Node, record: NicCounters, calls: NcclThroughput | None, remembered: frozenset[str]
@@ -299,14 +312,14 @@ class Join:
 
     def _progress(self, out: list[JobSlice]) -> None:
         """Say through which whole second every slice of this partition has been sent, when that has grown."""
-        through = self._clock_of("nic")
-        for node in self._state.nodes.values():
-            if node.nic.waiting:
-                through = min(through, node.nic.waiting[0].first_tick - 1)
-            if node.silences:
-                through = min(through, node.silences[0].first_tick - 1)
-            if node.alive:
-                through = min(through, node.closed_through)
+        clock, wanted = self._clock_of("nic"), self._state.published + TICKS_PER_SECOND
+        blocker = self._state.nodes.get(self._blocker)
+        if clock < wanted or (blocker is not None and _told_through(blocker) < wanted):
+            return  # Asked after every record: most are answered by the node that held us back last time
+        through = clock
+        for name, node in self._state.nodes.items():
+            if (told := _told_through(node)) < through:
+                through, self._blocker = told, name
         whole = (through + 1) // TICKS_PER_SECOND * TICKS_PER_SECOND - 1
         if whole > self._state.published:
             self._state.published = whole
@@ -314,10 +327,28 @@ class Join:
             out.append(JobSlice(cluster=self._state.cluster, job="", progress=progress))
 
 
+def _told_through(node: Node) -> int:
+    """The last tick up to which a node's slices have been sent; a node that is silent holds nobody back."""
+    through = node.closed_through if node.alive else NEVER
+    if node.nic.waiting:
+        through = min(through, node.nic.waiting[0].first_tick - 1)
+    if node.silences:
+        through = min(through, node.silences[0].first_tick - 1)
+    return through
+
+
 def _topic(record: NicCounters | NcclThroughput | NodePods) -> str:
     if isinstance(record, NicCounters):
         return "nic"
     return "nccl" if isinstance(record, NcclThroughput) else "pods"
+
+
+def _callers(calls: NcclThroughput) -> dict[int, list[Communicator]]:
+    """Each process that has communicators, and those."""
+    callers: dict[int, list[Communicator]] = {}
+    for member in calls.communicators:
+        callers.setdefault(member.process, []).append(member)
+    return callers
 
 
 def _same_flush(calls: NcclThroughput, record: NicCounters) -> bool:

@@ -34,6 +34,7 @@ class NodeLayout:
     pods: PodList
     jobs: dict[str, JobLayout]
     seen: tuple[str, ...]  # Jobs that hold RDMA objects or communicators now
+    all_seen: bool  # No job is here only by memory
     cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
     cached_holders: dict[Pattern, list[tuple[Cut, Cut]]] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ def still_holds(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | Non
         and before.bytes_rung == nic.bytes_rung
         and before.source == nic.source
         and (calls is None) == (nccl is None)
-        and (calls is None or nccl is None or _same_calls(calls, nccl))
+        and (calls is None or nccl is None or same_calls(calls, nccl))
     )
 
 
@@ -107,7 +108,7 @@ def compile_layout(
         job: job_layout(job, nic, nccl, pods, jobs=owners, mine=[owner == job for owner in of_process])
         for job in sorted(remembered | seen)
     }
-    return NodeLayout(nic=nic, nccl=nccl, pods=pods, jobs=jobs, seen=tuple(sorted(seen)))
+    return NodeLayout(nic=nic, nccl=nccl, pods=pods, jobs=jobs, seen=tuple(sorted(seen)), all_seen=seen == set(jobs))
 
 
 def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) -> list[JobSlice]:
@@ -161,7 +162,8 @@ def _own_rows(rows: NDArray[np.int64], communicator: NDArray[np.int64]) -> bytes
     return chosen.tobytes()
 
 
-def _same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:
+def same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:
+    """True where two flushes list the same processes and communicators."""
     return before.communicators == now.communicators and before.processes == now.processes
 
 
