@@ -41,7 +41,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     group: int
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One or more whole steps between two marks."""
 
     end_us: int

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 import msgspec
 
 from streams.contract.findings import Episode, JobState
 from streams.contract.slices import JobSlice
+from streams.contract.ticks import TICKS_PER_SECOND
 from streams.core.settings import JudgeSettings
 from streams.core.tracker import Track, Tracker
 
@@ -32,7 +34,7 @@ class JudgeState(msgspec.Struct, kw_only=True):
 
 
 class Judge:
-    """One partition of job-slices. A job's slices are taken in order of (last tick, node), however they arrive."""
+    """One partition of job-slices. A job's slices are taken in order of (last tick, node), second by second."""
 
     def __init__(self, settings: JudgeSettings, input_partitions: int) -> None:
         self._settings = settings
@@ -91,32 +93,43 @@ class Judge:
         waiting.slices.append(piece)
 
     def _advance(self, job: str, through: int, out: list[Episode | JobState]) -> None:
-        """Close a job's slices in groups that end at the same tick, then the job itself if it has ended."""
+        """Close a job's slices second by second, then the job itself if it has ended.
+
+        `through` is always the end of a whole second, so a second's slices are all here or none is judged.
+        """
         waiting = self._state.jobs[job]
         ready = [piece for piece in waiting.slices if _last_tick(piece) <= through]
+        if ready:
+            waiting.slices = [piece for piece in waiting.slices if _last_tick(piece) > through]
+            ready.sort(key=_order)
+            for second, pieces in groupby(ready, _second_of):
+                tick = (second + 1) * TICKS_PER_SECOND - 1
+                self._end_if_gone(waiting, job, tick, out)
+                out.extend(self._tracker(job, waiting).group(tick, list(pieces)))
+        self._end_if_gone(waiting, job, through, out)
+        if waiting.track.tick < 0 and not waiting.slices:
+            del self._state.jobs[job]
+
+    def _tracker(self, job: str, waiting: Waiting) -> Tracker:
         tracker = self._trackers.get(job)
         if tracker is None:
             tracker = self._trackers[job] = Tracker(self._settings, waiting.track)
-        if ready:
-            waiting.slices = [piece for piece in waiting.slices if _last_tick(piece) > through]
-            ready.sort(key=lambda piece: (_last_tick(piece), piece.node, piece.first_tick))
-            first = 0
-            for index in range(1, len(ready) + 1):
-                tick = _last_tick(ready[first])
-                if index == len(ready) or _last_tick(ready[index]) != tick:
-                    gone = waiting.track.tick >= 0 and tick > waiting.track.tick + self._settings.gone_ticks
-                    if gone:
-                        out.extend(tracker.gone(waiting.track.tick + self._settings.gone_ticks))
-                        waiting.track = Track()
-                        tracker = self._trackers[job] = Tracker(self._settings, waiting.track)
-                    out.extend(tracker.group(tick, ready[first:index]))
-                    first = index
-        if waiting.track.tick >= 0 and through > waiting.track.tick + self._settings.gone_ticks:
-            out.extend(tracker.gone(waiting.track.tick + self._settings.gone_ticks))
+        return tracker
+
+    def _end_if_gone(self, waiting: Waiting, job: str, tick: int, out: list[Episode | JobState]) -> None:
+        ended = waiting.track.tick + self._settings.gone_ticks
+        if waiting.track.tick >= 0 and tick > ended:
+            out.extend(self._tracker(job, waiting).gone(ended))
             waiting.track = Track()
             del self._trackers[job]
-            if not waiting.slices:
-                del self._state.jobs[job]
+
+
+def _order(piece: JobSlice) -> tuple[int, str, int]:
+    return _last_tick(piece), piece.node, piece.first_tick
+
+
+def _second_of(piece: JobSlice) -> int:
+    return _last_tick(piece) // TICKS_PER_SECOND
 
 
 def _last_tick(piece: JobSlice) -> int:

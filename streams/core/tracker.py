@@ -67,7 +67,7 @@ class Tracker:
         self._rosters: dict[str, Roster] = {}
 
     def group(self, tick: int, pieces: list[JobSlice]) -> list[Episode | JobState]:
-        """Take all slices of the job that end at `tick`; return what has become known."""
+        """Take all slices of the job that end in the second before `tick`; return what has become known."""
         track = self._track
         track.tick, track.job = tick, pieces[0].job
         out: list[Episode | JobState] = []
@@ -76,6 +76,7 @@ class Tracker:
         if tick >= track.learned_tick + LEARN_EVERY_TICKS:
             track.learned_tick = tick
             self._learn(out)
+            self._forget_nodes()
         for sample in job_steps(track.steps, tick):
             self._step(sample, out)
         if track.episode is not None:
@@ -106,7 +107,6 @@ class Tracker:
         history = track.histories.setdefault(piece.node, History())
         history.add(piece, keep_ticks=self._settings.history_ticks)
         self._rosters[piece.node] = take(track.steps, piece, self._rosters.get(piece.node))
-        self._forget_nodes()
 
     def _learn(self, out: list[Episode | JobState]) -> None:
         """Look for the anchor, or find that the program does not call it any more."""
