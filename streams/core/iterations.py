@@ -162,22 +162,18 @@ def job_steps(steps: Steps, tick: int) -> list[Sample]:
     out: list[Sample] = []
     while steps.waiting:
         sample = steps.waiting[0]
-        half = max(sample.step_us // 2, TICK_US // 2)
-        ended = sample.end_us - 3 * sample.elapsed_us
-        present = [rank for rank in others if rank.ends_us and rank.ends_us[-1] >= ended]
-        late = any(rank.ends_us[-1] < sample.end_us - half for rank in present)
-        if late and tick < sample.end_us // TICK_US + PARTNER_WAIT_TICKS:
+        shortest = _shortest(sample, others, wait=tick < sample.end_us // TICK_US + PARTNER_WAIT_TICKS)
+        if shortest is None:
             break
-        shortest = min([sample.step_us, *(_same_step(rank, sample, half) for rank in present)])
         del steps.waiting[0]
-        out.append(
-            Sample(
+        if shortest < sample.step_us:
+            sample = Sample(
                 end_us=sample.end_us,
                 steps=sample.steps,
                 elapsed_us=shortest * sample.steps,
                 bytes_so_far=sample.bytes_so_far,
             )
-        )
+        out.append(sample)
     return out
 
 
@@ -276,17 +272,23 @@ def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | No
     return Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, bytes_so_far=rank.bytes_so_far)
 
 
-def _same_step(rank: Rank, sample: Sample, half_us: int) -> int:
-    """The rank's duration of the step that ended nearest to a sample; the sample's own where none is near."""
-    found, nearest = sample.step_us, half_us + 1
-    end_us = sample.end_us
-    for index in range(len(rank.ends_us) - 1, -1, -1):
-        distance = rank.ends_us[index] - end_us
-        if abs(distance) < nearest:
-            found, nearest = rank.steps_us[index], abs(distance)
-        elif distance < 0:
-            break
-    return found
+def _shortest(sample: Sample, others: list[Rank], *, wait: bool) -> int | None:
+    """The shortest duration of a step over ranks; None: a rank that keeps pace has not told of it yet (if `wait`)."""
+    end_us, shortest = sample.end_us, sample.step_us
+    half_us = max(shortest // 2, TICK_US // 2)
+    gone_us = end_us - 3 * sample.elapsed_us
+    for rank in others:
+        ends_us = rank.ends_us
+        if not ends_us or ends_us[-1] < gone_us:
+            continue
+        if wait and ends_us[-1] < end_us - half_us:
+            return None
+        index = len(ends_us) - 1
+        while index > 0 and abs(ends_us[index - 1] - end_us) < abs(ends_us[index] - end_us):
+            index -= 1
+        if abs(ends_us[index] - end_us) <= half_us and rank.steps_us[index] < shortest:
+            shortest = rank.steps_us[index]
+    return shortest
 
 
 def _encoded(comm: str, op: int, dtype: int, count: int) -> str:

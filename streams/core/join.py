@@ -209,19 +209,15 @@ class Join:
             return False
         until = through + self._settings.job_wait_ticks
         calls = self._pair(node, record)
-        if clock >= until or calls is None or self._all_known(name, calls):
-            return True
+        layout = self._layouts.get(name)
+        if clock >= until or calls is None or (layout is not None and _same_callers(layout.nccl, calls)):
+            return True  # The same callers as in the flush before: all have their jobs
         return all(
             not process.pod_uid
             or process_id(process) in node.process_jobs
             or node.pods.find(process.pod_uid, until_tick=until) is not None
             for process in (calls.processes[index] for index in _callers(calls))
         )
-
-    def _all_known(self, name: str, calls: NcclThroughput) -> bool:
-        """True where the same processes had the same communicators in the flush before: all have their jobs."""
-        layout = self._layouts.get(name)
-        return layout is not None and layout.nccl is not None and same_calls(layout.nccl, calls)
 
     def _pair(self, node: Node, record: NicCounters) -> NcclThroughput | None:
         for calls in node.nccl.waiting:
@@ -234,13 +230,15 @@ class Join:
         calls = self._pair(node, record)
         node.nic.waiting.pop(0)
         node.told_through = through
-        if calls is not None and not self._all_known(name, calls):
-            self._fix_jobs(node, calls, through)
         layout = self._layouts.get(name)
+        callers_stay = layout is not None and _same_callers(layout.nccl, calls)
+        if calls is not None and not callers_stay:
+            self._fix_jobs(node, calls, through)
         remembered = self._remembered(node, layout, through)
         if (
             layout is None
-            or not still_holds(layout, record, calls, node.pods.at(through))
+            or not callers_stay
+            or not still_holds(layout, record, node.pods.at(through))
             or (remembered is not None and remembered != set(layout.jobs))
         ):
             layout = self._compile(name, node, record, calls, self._lately(node, through))
@@ -341,6 +339,12 @@ def _topic(record: NicCounters | NcclThroughput | NodePods) -> str:
     if isinstance(record, NicCounters):
         return "nic"
     return "nccl" if isinstance(record, NcclThroughput) else "pods"
+
+
+def _same_callers(before: NcclThroughput | None, calls: NcclThroughput | None) -> bool:
+    if before is None or calls is None:
+        return before is calls
+    return same_calls(before, calls)
 
 
 def _callers(calls: NcclThroughput) -> dict[int, list[Communicator]]:

@@ -70,9 +70,9 @@ class NodeLayout:
         return cuts
 
 
-def still_holds(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None, pods: PodList) -> bool:
-    """True where the names in the records are those that the layout was compiled from."""
-    before, calls = layout.nic, layout.nccl
+def still_holds(layout: NodeLayout, nic: NicCounters, pods: PodList) -> bool:
+    """True where the names in a nic record are those that the layout was compiled from."""
+    before = layout.nic
     return (
         layout.pods is pods
         and before.holdings == nic.holdings
@@ -80,11 +80,10 @@ def still_holds(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | Non
         and before.devices == nic.devices
         and before.ports == nic.ports
         and before.feature_names == nic.feature_names
+        and before.counter_names == nic.counter_names
         and before.agent_epoch == nic.agent_epoch
         and before.bytes_rung == nic.bytes_rung
         and before.source == nic.source
-        and (calls is None) == (nccl is None)
-        and (calls is None or nccl is None or same_calls(calls, nccl))
     )
 
 
