@@ -21,13 +21,22 @@ from yarl import URL
 from streams.contract.errors import RetryableError
 from streams.contract.kafka import KafkaConnection
 from streams.contract.plumbing import HealthStatus, PipelineHealth
-from streams.contract.topics import ALL, DEFAULT_PARTITIONS, EPISODES, INPUTS, JOB_SLICES, JOB_STATES, PIPELINE_HEALTH
+from streams.contract.topics import (
+    ALL,
+    DEFAULT_PARTITIONS,
+    EPISODES,
+    INPUTS,
+    JOB_SLICES,
+    JOB_STATES,
+    NODE_PODS,
+    PIPELINE_HEALTH,
+)
 from streams.contract.wire import Encoder, SchemaIds
 from streams.core.settings import CoreSettings
 from streams.core_steps import core_makers
 from streams.delivery import Deliveries
 from streams.flow import CORRELATE, JOIN, JUDGE, Flow, Makers, Outgoing
-from streams.kafka_log import LogMessage
+from streams.kafka_log import LogMessage, newest_before_commit
 from streams.metrics import StreamMetrics
 from streams.topics_admin import partition_counts
 from streams.transport import QuickTransport
@@ -35,6 +44,7 @@ from streams.transport import QuickTransport
 log = logging.getLogger(__name__)
 
 COMPONENT = "stream"
+GROUP = "fabric-sentinel-stream"
 # A dead worker's partitions move after this long; below ~6 s a long garbage collection or a paused VM looks dead.
 SESSION_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0  # A tenth of the session: nine may be lost
@@ -46,6 +56,7 @@ MAX_REQUEST_BYTES = 2 * 1024 * 1024  # A dead letter holds a whole message of up
 SETTLE_EVERY_S = 0.1
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
 ASK_TIMEOUT_S = 3.0
+_INPUT_NAMES = frozenset(topic.name for topic in INPUTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +67,7 @@ class WorkerSettings:
     cluster: str
     core: CoreSettings = field(default_factory=CoreSettings)
     partitions: int = DEFAULT_PARTITIONS
-    group: str = "fabric-sentinel-stream"
+    group: str = GROUP
     static_member: str | None = None  # Set: a restart within the session timeout moves no partition
     registry: SchemaIds | None = None
     registered_ids: Mapping[str, int] | None = None  # Registry ids per topic to write under; else packaged ids
@@ -107,6 +118,8 @@ class _Agents:
         self._metrics = metrics
         self._deliveries = {name: Deliveries() for name in (JOIN, JUDGE, CORRELATE)}
         self._targets = {topic.name: self._channel(topic.name) for topic in ALL}
+        self._held: set[tuple[str, int]] = set()
+        self._told: set[int] = set()  # Input partitions whose known pods the join has been given
         self._epoch = uuid.uuid4().hex[:12]
         self._encode_health = Encoder(PIPELINE_HEALTH)
 
@@ -129,23 +142,52 @@ class _Agents:
         async def work(stream: faust.StreamT[bytes]) -> None:
             unacknowledged = stream.noack()
             async for event in unacknowledged.events():
-                sent = [await self._send(out) for out in await self._take(_plain(event.message))]
+                results = await self._take(_plain(event.message))
+                if results is None:
+                    continue
+                sent = [await self._send(out) for out in results]
                 await self._deliveries[name].add(partial(unacknowledged.ack, event), sent)
 
         return work
 
-    async def _take(self, message: LogMessage) -> list[Outgoing]:
-        """What a message leads to; waits, with one log line per trouble, while a registry is away."""
+    async def _take(self, message: LogMessage) -> list[Outgoing] | None:
+        """What a message leads to; None if its partition went to somebody else meanwhile.
+
+        Waits, with one log line per trouble, while the brokers or a registry that it needs are away.
+        """
         told, wait_s = "", FIRST_WAIT_S
         while True:
             try:
-                return self._flow.take(message)
+                begins = message.topic in _INPUT_NAMES and self._flow.is_cold(message.topic, message.partition)
+                if begins and self._holds(message):
+                    await self._tell_pods()
+                return self._flow.take(message) if self._holds(message) else None
             except RetryableError as error:
                 if str(error) != told:
                     log.warning("waiting: %s", error)
                     told = str(error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _tell_pods(self) -> None:
+        """Give partitions that begin cold the pods that are known: lists are re-sent every five minutes only."""
+        cold = {number for topic, number in self._held if topic == NODE_PODS.name and self._flow.is_cold(topic, number)}
+        cold -= self._told
+        if not cold:
+            return
+        known = await asyncio.to_thread(
+            newest_before_commit, self._settings.connection, NODE_PODS.name, group=self._settings.group, partitions=cold
+        )
+        for message in known:
+            if self._holds(message):
+                self._flow.take(message)
+        self._told |= cold
+
+    def _holds(self, message: LogMessage) -> bool:
+        place = (message.topic, message.partition)
+        if place not in self._held:  # The first messages may come before Faust says that they will
+            self._held = {(held.topic, held.partition) for held in self._app.consumer.assignment()}
+        return place in self._held
 
     async def _send(self, out: Outgoing) -> asyncio.Future[object]:
         self._metrics.published.labels(out.topic).inc()
@@ -160,11 +202,14 @@ class _Agents:
         self._metrics.in_flight.set(sum(map(len, self._deliveries.values())))
 
     async def _on_revoked(self, *_: object, **__: object) -> None:
+        self._held = set()
         for deliveries in self._deliveries.values():
             deliveries.forget()
 
     async def _on_assigned(self, _app: object, assigned: set[faust.types.TP], **_: object) -> None:
-        self._flow.hold((place.topic, place.partition) for place in assigned)
+        self._held = {(place.topic, place.partition) for place in assigned}
+        self._flow.hold(self._held)
+        self._told &= {number for topic, number in self._held if topic == NODE_PODS.name}
         per_topic = dict.fromkeys(self._targets, 0)
         for place in assigned:
             per_topic[place.topic] = per_topic.get(place.topic, 0) + 1
@@ -182,13 +227,15 @@ class _Agents:
 
     def _health(self, counts: dict[str, int]) -> Outgoing:
         instance = f"{socket.gethostname()}:{os.getpid()}"
+        failures = self._flow.failures
         record = PipelineHealth(
             cluster=self._settings.cluster,
             component=COMPONENT,
             instance=instance,
             epoch=self._epoch,
             us=time.time_ns() // 1000,
-            status=HealthStatus.OK,
+            status=HealthStatus.DEGRADED if failures else HealthStatus.OK,
+            message=f"{failures} records upset a step: see dead-letters" if failures else "",
             counts=counts,
         )
         return Outgoing(

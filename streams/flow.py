@@ -88,6 +88,7 @@ class Flow:
         ids = registered_ids or {}
         self._decoders = {topic.name: Decoder(topic, registry=registry) for topic in CONSUMED}
         self._encoders = {t.name: Encoder(t, registered_id=ids.get(t.name)) for t in PRODUCED}
+        self.failures = 0  # Records that upset a step: a fault of ours, not of the record
         self._steps: dict[tuple[str, int], Step] = {}
         self._next: dict[tuple[str, int], int] = {}
 
@@ -116,10 +117,15 @@ class Flow:
         except InvalidRecordError as error:
             return [self._refused(message, str(error))]
         except Exception as error:  # A record that upsets the core must not stop all others for ever
+            self.failures += 1
             log.exception("%s could not take offset %d of %s", step_name, message.offset, message.topic)
             return [self._refused(message, f"{step_name} failed: {type(error).__name__}: {error}")]
         self._metrics.applied.labels(message.topic).inc()
         return outgoing
+
+    def is_cold(self, topic: str, partition: int) -> bool:
+        """True until the step that reads this topic has taken a message of this partition."""
+        return (STEP_OF[topic], partition) not in self._steps
 
     def hold(self, places: Iterable[tuple[str, int]]) -> None:
         """Forget the state of partitions that are not among these (topic, partition): somebody else goes on there."""

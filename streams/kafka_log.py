@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import (
@@ -38,17 +38,23 @@ class LogMessage:
 
 
 def read_to_end(
-    connection: KafkaConnection, topics: list[str], *, from_ms: int | None = None, until_ms: int | None = None
+    connection: KafkaConnection,
+    topics: list[str],
+    *,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+    ends: Mapping[int, int] | None = None,
 ) -> Iterator[LogMessage]:
     """Messages from a broker time (or the beginning) up to a broker time or the end as it was at the call.
 
-    Order holds inside a partition only. Raises RetryableError when the brokers do not answer.
+    With `ends` only those partitions are read, each up to its offset. Order holds inside a partition only. Raises
+    RetryableError when the brokers do not answer.
     """
     consumer = _consumer(connection)
     try:
         starts = _starts(consumer, topics, from_ms)
-        ends = {(place.topic, place.partition): _end(consumer, place) for place in starts}
-        unread = {(place.topic, place.partition) for place in starts} - {key for key, end in ends.items() if not end}
+        stops = {(place.topic, place.partition): _end(consumer, place, ends) for place in starts}
+        unread = {place for place, stop in stops.items() if stop}
         consumer.assign([place for place in starts if (place.topic, place.partition) in unread])
         while unread:
             for raw in consumer.consume(BATCH, POLL_S):
@@ -57,9 +63,9 @@ def read_to_end(
                     unread.discard(place)
                     continue
                 message = _plain(raw)
-                if _past(message, until_ms) or message.offset >= ends[place] - 1:
+                if _past(message, until_ms) or message.offset >= stops[place] - 1:
                     unread.discard(place)
-                if message.offset < ends[place] and not _past(message, until_ms):
+                if message.offset < stops[place] and not _past(message, until_ms):
                     yield message
     finally:
         consumer.close()
@@ -81,11 +87,39 @@ def follow(
         consumer.close()
 
 
-def _consumer(connection: KafkaConnection) -> Consumer:
+def newest_before_commit(
+    connection: KafkaConnection, topic: str, *, group: str, partitions: set[int]
+) -> list[LogMessage]:
+    """Each key's newest message before what `group` has committed, in log order: what a compacted topic has told.
+
+    Raises RetryableError when the brokers do not answer.
+    """
+    consumer = _consumer(connection, group=group)
+    try:
+        committed = consumer.committed([Place(topic, number) for number in partitions], timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as error:
+        raise RetryableError(f"the brokers do not answer: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+    ends = {place.partition: place.offset for place in committed if place.offset > 0}
+    return _newest_of_each_key(read_to_end(connection, [topic], ends=ends))
+
+
+def newest_before(connection: KafkaConnection, topic: str, before_ms: int) -> list[LogMessage]:
+    """Each key's newest message before a broker time, in log order. Raises RetryableError as above."""
+    return _newest_of_each_key(read_to_end(connection, [topic], until_ms=before_ms - 1))
+
+
+def _newest_of_each_key(messages: Iterator[LogMessage]) -> list[LogMessage]:
+    newest = {(message.partition, message.key): message for message in messages}
+    return sorted(newest.values(), key=lambda message: (message.partition, message.offset))
+
+
+def _consumer(connection: KafkaConnection, *, group: str = "fabric-sentinel-reader") -> Consumer:
     return Consumer(
         {
             **connection.confluent(),
-            "group.id": "fabric-sentinel-reader",  # Required by the client; nothing is ever committed under it
+            "group.id": group,  # Required by the client, which joins no group and commits nothing here
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,  # Compaction leaves no message at the last offset: this notice ends the read
@@ -109,9 +143,10 @@ def _starts(consumer: Consumer, topics: list[str], from_ms: int | None) -> list[
     return list(consumer.offsets_for_times([Place(*number, from_ms) for number in numbers], timeout=ANSWER_TIMEOUT_S))
 
 
-def _end(consumer: Consumer, place: Place) -> int:
+def _end(consumer: Consumer, place: Place, ends: Mapping[int, int] | None) -> int:
     """The offset after the last message to read; 0 where there is none."""
     low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT_S)
+    high = high if ends is None else min(high, ends.get(place.partition, 0))
     return 0 if place.offset == OFFSET_END or high <= max(low, place.offset) else int(high)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from streams.contract.errors import InvalidRecordError
 from streams.contract.kafka import KafkaConnection
-from streams.contract.topics import INPUTS, Topic
+from streams.contract.topics import INPUTS, NODE_PODS, Topic
 from streams.contract.wire import Decoder, SchemaIds
-from streams.kafka_log import follow, read_to_end
+from streams.kafka_log import follow, newest_before, read_to_end
 from streams.recording import Recorder, RunInfo
 
 
@@ -32,8 +33,9 @@ def record(
     """Write a recording into the folder `path`, and return what it holds.
 
     From a broker time (None: the topics' beginning) to a broker time (None: their end as it is now); with `stop`,
-    live until it returns true and nothing more is waiting. A message that is no record is kept as its bytes. Raises
-    RecordingError where `path` already holds one, RetryableError where the brokers do not answer.
+    live until it returns true and nothing more is waiting. Pods that were known at the beginning come with it. A
+    message that is no record is kept as its bytes. Raises RecordingError where `path` already holds one,
+    RetryableError where the brokers do not answer.
     """
     chosen = list(topics)
     names = [topic.name for topic in chosen]
@@ -46,8 +48,9 @@ def record(
         if stop is None
         else follow(connection, names, from_ms=from_ms, stop=stop)
     )
+    known = newest_before(connection, NODE_PODS.name, from_ms) if from_ms and NODE_PODS in chosen else []
     with Recorder(path, run) as recorder:
-        for number, message in enumerate(messages, 1):
+        for number, message in enumerate(itertools.chain(known, messages), 1):
             try:
                 recorder.write(message, decoders[message.topic](message.value))
             except InvalidRecordError:

@@ -21,6 +21,22 @@ MAX_SEQ = 2**53  # A flush each 100 ms for 28 million years
 MAX_INDEX = 1 << 16  # What a packed id can name
 MAX_COMMUNICATORS = 4096
 MAX_PORT = 255  # InfiniBand's port numbers are 8 bits
+MAX_US = MAX_TICKS * 100_000
+_ANY = (-(2**63), 2**63 - 1)
+_COUNT = (0, MAX_SEQ)
+# Per column of `rows`; what is said by the caller's arguments (operation, type, count, bytes) may be anything.
+_BOUNDS = {
+    Column.TICK_OFFSET: _COUNT,
+    Column.COMMUNICATOR: _COUNT,
+    Column.CALLS: _COUNT,
+    Column.FAILED: _COUNT,
+    Column.FIRST_SEQ: _COUNT,
+    Column.LAST_SEQ: _COUNT,
+    Column.TIMED: _COUNT,
+    Column.FIRST_US: (-MAX_US, MAX_US),
+    Column.LAST_US: (-MAX_US, MAX_US),
+}
+ROW_BOUNDS = tuple(_BOUNDS.get(column, _ANY) for column in Column)
 _ID = np.dtype("<u4")
 _VALUE = np.dtype("<i8")
 
@@ -77,8 +93,7 @@ def _series(name: str, packed: PackedSeries, ticks: int, entities: int, names: i
         raise InvalidRecordError(f"{name}: {len(packed.steady_values)} bytes of steady values, not 8 x ids")
     if moving and not ticks:
         raise InvalidRecordError(f"{name}: moving rows over no tick")
-    for raw in (packed.moving_ids, packed.steady_ids):
-        _pairs(name, raw, entities, names)
+    _pairs(name, packed.moving_ids + packed.steady_ids, entities, names)
 
 
 def _pairs(name: str, raw: bytes, high: int, low: int) -> None:
@@ -99,21 +114,14 @@ def _rows(raw: bytes, ticks: int, communicators: int) -> None:
     if not raw:
         return
     rows = np.frombuffer(raw, _VALUE).reshape(-1, COLUMNS)
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    for column, bound in (
-        (Column.COMMUNICATOR, communicators - 1),
-        (Column.TICK_OFFSET, ticks - 1),
-        (Column.CALLS, MAX_SEQ),
-        (Column.FAILED, MAX_SEQ),
-        (Column.FIRST_SEQ, MAX_SEQ),
-        (Column.LAST_SEQ, MAX_SEQ),
-        (Column.TIMED, MAX_SEQ),
-    ):
-        _within(f"rows' {column.name.lower()}", int(low[column]), 0, bound)
-        _within(f"rows' {column.name.lower()}", int(high[column]), 0, bound)
-    for column in (Column.FIRST_US, Column.LAST_US):
-        _within(f"rows' {column.name.lower()}", int(low[column]), -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
-        _within(f"rows' {column.name.lower()}", int(high[column]), -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
+    low, high = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
+    for column, (lowest, highest) in enumerate(ROW_BOUNDS):
+        if low[column] < lowest or high[column] > highest:
+            raise InvalidRecordError(
+                f"rows' {Column(column).name.lower()} is {low[column]}..{high[column]}, outside {lowest}..{highest}"
+            )
+    _within("rows' communicator", high[Column.COMMUNICATOR], 0, communicators - 1)
+    _within("rows' tick_offset", high[Column.TICK_OFFSET], 0, ticks - 1)
 
 
 def _nic_counters(record: NicCounters) -> None:
@@ -138,7 +146,7 @@ def _nccl_throughput(record: NcclThroughput) -> None:
         _within("communicators.process", communicator.process, 0, len(record.processes) - 1)
     for event in record.events:
         _within("events.communicator", event.communicator, 0, len(record.communicators) - 1)
-        _within("events.us", event.us, -MAX_TICKS * 100_000, MAX_TICKS * 100_000)
+        _within("events.us", event.us, -MAX_US, MAX_US)
     _rows(record.rows, record.ticks, len(record.communicators))
 
 
