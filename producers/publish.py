@@ -202,17 +202,31 @@ class Publisher:
 
     def _run(self) -> None:
         while not self._is_done():
-            if self._producer is None:
-                self._producer = self._new_producer()
-            if self._paused:
-                self._wait_for_broker()
-            else:
-                self._hand_over()
-                self._serve()
-                self._notice_absence()
+            try:
+                self._deliver()
+            except Exception:  # noqa: BLE001  a thread that died in silence would lose everything after it
+                self._log.exception("publishing failed, beginning anew")
+                self._broken = True
+                self._take_back()
+                self._pause()
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=False)
             self._producer = None
+
+    def _deliver(self) -> None:
+        if self._producer is None:
+            self._producer = self._new_producer()
+        if self._paused:
+            self._wait_for_broker()
+        else:
+            self._hand_over()
+            self._serve()
+            self._notice_absence()
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._next_probe_s = self._now_s() + self._probe_every_s
+        self._turn(away=True)
 
     def _is_done(self) -> bool:
         with self._changed:
@@ -282,6 +296,9 @@ class Publisher:
             except KafkaException as error:
                 self._on_delivery(message, error.args[0])
                 return False
+            except (TypeError, ValueError) as error:  # no message at all: sending it again would fail for ever
+                self._refuse(message, str(error))
+                return True
             else:
                 return True
         self._on_delivery(message, None, given_back=True)
@@ -301,16 +318,14 @@ class Publisher:
             late = bool(self._in_flight) and self._now_s() - self._since_s >= self._away_after_s
         if late or self._broken:
             self._take_back()
-            self._paused = True
-            self._next_probe_s = self._now_s() + self._probe_every_s
-            self._turn(away=True)
+            self._pause()
 
     def _take_back(self) -> None:
-        assert self._producer is not None  # noqa: S101
-        self._producer.purge(in_queue=True, in_flight=True, blocking=True)
-        deadline_s = time.monotonic() + TAKE_BACK_TIMEOUT_S
-        while self._in_flight and time.monotonic() < deadline_s:
-            self._producer.poll(POLL_S)
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+            deadline_s = time.monotonic() + TAKE_BACK_TIMEOUT_S
+            while self._in_flight and time.monotonic() < deadline_s:
+                self._producer.poll(POLL_S)
         # A new client, hence a new producer id: a broker may have stored what was just purged, and must not take
         # the next messages under the same id and sequence numbers for repeats of it.
         self._producer, self._broken = None, False
@@ -364,6 +379,13 @@ class Publisher:
             self._turn(away=False)
         if error is not None and error.code() in _REFUSED_FOR_GOOD:
             self._say_refusal(message, error)
+
+    def _refuse(self, message: _Outgoing, reason: str) -> None:
+        with self._changed:
+            del self._in_flight[message.order]
+            self._in_flight_bytes -= message.size_bytes
+            self._refused += 1
+        self._log.error("message refused, dropped", topic=message.topic, reason=reason)
 
     def _say_refusal(self, message: _Outgoing, error: KafkaError) -> None:
         if (what := (message.topic, error.code())) not in self._refusals_logged:

@@ -165,6 +165,35 @@ def test_a_topic_that_refuses_loses_only_its_own_messages_and_says_so_once(broke
     assert [number for _, _, number in read_all(broker.bootstrap)] == list(range(10))
 
 
+def test_an_unforeseen_failure_in_the_thread_is_logged_and_delivery_goes_on(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher({"bootstrap.servers": broker.bootstrap}, **QUICKLY)
+    failures = iter([RuntimeError("unforeseen")])
+    serve = publisher._serve
+
+    def failing() -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        serve()
+
+    monkeypatch.setattr(publisher, "_serve", failing)
+    with capture_logs() as lines:
+        publish(publisher, range(100))
+        wait_until(lambda: publisher.counts.delivered == 100, "delivery")
+    assert publisher.close(10).messages == 0
+    assert "publishing failed, beginning anew" in [line["event"] for line in lines]
+    assert per_key(read_all(broker.bootstrap)) == {b"k%d" % key: list(range(key, 100, 3)) for key in range(3)}
+
+
+def test_something_that_is_no_message_is_refused_and_holds_up_nobody(broker: EmbeddedBroker) -> None:
+    publisher = Publisher({"bootstrap.servers": broker.bootstrap})
+    publisher.publish("t", b"k", value(0), None, {"header": 7})  # type: ignore[dict-item]
+    publish(publisher, range(3))
+    assert publisher.close(10).messages == 0
+    assert (publisher.counts.delivered, publisher.counts.refused) == (3, 1)
+
+
 def test_closing_says_what_could_not_be_delivered(gate: Gate) -> None:
     publisher = Publisher({"bootstrap.servers": gate.bootstrap}, **QUICKLY)
     publish(publisher, range(7))
@@ -200,6 +229,7 @@ def test_a_broker_that_is_away_costs_two_lines_however_long(gate: Gate) -> None:
         fast = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
         publisher = Publisher({"bootstrap.servers": gate.bootstrap, **fast}, **QUICKLY)
         publish(publisher, range(5))
+        wait_until(lambda: publisher.counts.away, "away")
         wait_until(lambda: publisher.counts.broker_errors >= 10, "a flood of errors")
         publisher.close(0.1)
     assert [line["log_level"] for line in lines if line["log_level"] != "debug"] == ["warning", "warning"]
