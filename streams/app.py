@@ -21,6 +21,7 @@ from yarl import URL
 from streams.contract.errors import RetryableError
 from streams.contract.kafka import KafkaConnection
 from streams.contract.plumbing import HealthStatus, PipelineHealth
+from streams.contract.registry import Registry, register_all
 from streams.contract.topics import (
     ALL,
     DEFAULT_PARTITIONS,
@@ -35,7 +36,7 @@ from streams.contract.wire import Encoder, SchemaIds
 from streams.core.settings import CoreSettings
 from streams.core_steps import core_makers
 from streams.delivery import Deliveries
-from streams.flow import CORRELATE, JOIN, JUDGE, Flow, Makers, Outgoing
+from streams.flow import CORRELATE, JOIN, JUDGE, PRODUCED, Flow, Makers, Outgoing
 from streams.kafka_log import LogMessage, newest_before_commit
 from streams.metrics import StreamMetrics
 from streams.topics_admin import partition_counts
@@ -70,7 +71,9 @@ class WorkerSettings:
     group: str = GROUP
     static_member: str | None = None  # Set: a restart within the session timeout moves no partition
     registry: SchemaIds | None = None
-    registered_ids: Mapping[str, int] | None = None  # Registry ids per topic to write under; else packaged ids
+    registered_ids: Mapping[str, int] | None = (
+        None  # By topic; None: registered at the start, where there is a registry
+    )
     health_every_s: float = 5.0
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
@@ -260,13 +263,29 @@ def run_worker(settings: WorkerSettings, *, makers: Makers | None = None) -> Non
         partitions=settings.partitions,
         metrics=metrics,
         registry=settings.registry,
-        registered_ids=settings.registered_ids,
+        registered_ids=_registered_ids(settings),
     )
     app = build_app(settings, flow, metrics)
     for chatty in ("faust", "mode", "aiokafka", "streams.transport"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True, stdout=sys.stderr)
     worker.execute_from_commandline()
+
+
+def _registered_ids(settings: WorkerSettings) -> Mapping[str, int]:
+    """Registry ids of what the worker writes: as told, else registered now; waits for a registry that is away."""
+    if settings.registered_ids is not None or not isinstance(settings.registry, Registry):
+        return settings.registered_ids or {}
+    told, wait_s = "", FIRST_WAIT_S
+    while True:
+        try:
+            return register_all(settings.registry, PRODUCED)
+        except RetryableError as error:
+            if str(error) != told:
+                log.warning("waiting: %s", error)
+                told = str(error)
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
 
 def wait_for_topics(

@@ -22,10 +22,12 @@ from confluent_kafka.admin import (
 )
 
 from streams.app import GROUP
+from streams.contract.errors import RetryableError
 from streams.contract.findings import Health, Incident, JobState, Verdict
 from streams.contract.inputs import NicCounters
 from streams.contract.kafka import PARTITIONER, KafkaConnection
 from streams.contract.plumbing import DeadLetter, PipelineHealth
+from streams.contract.registry import Registry
 from streams.contract.slices import JobSlice
 from streams.contract.topics import (
     ALL,
@@ -40,10 +42,11 @@ from streams.contract.topics import (
 from streams.contract.wire import Decoder, Encoder
 from streams.flow import CONSUMED
 from streams.kafka_log import LogMessage, read_to_end
-from streams.topics_admin import Created, Difference, apply, cat
+from streams.topics_admin import Created, Difference, apply, cat, partition_counts
 from tests.paths import repo_root
 from tests.services.kafka import Kafka
 from tests.services.process import ServiceProcess, wait_until
+from tests.services.registry import Registry as RealRegistry
 from tests.streams.memory_log import MemoryLog
 from tests.streams.simulated import START_TICK, demo_messages
 
@@ -62,7 +65,7 @@ class Cluster:
         self._folder = folder
         self.workers: list[ServiceProcess] = []
 
-    def worker(self, core: str) -> ServiceProcess:
+    def worker(self, core: str, **env: str) -> ServiceProcess:
         """A started worker that holds partitions."""
         name = f"worker{len(self.workers)}"
         command = [sys.executable, "-m", "tests.streams.worker_process", self.kafka.bootstrap, str(PARTITIONS), core]
@@ -72,7 +75,7 @@ class Cluster:
             command,
             self._folder,
             lambda: log.exists() and "partitions assigned" in log.read_text(),
-            env={"PYTHONPATH": str(repo_root())},
+            env={"PYTHONPATH": str(repo_root()), **env},
         )
         self.workers.append(made)
         made.start()
@@ -381,3 +384,37 @@ def test_cat_spells_packed_numbers_out(cluster: Cluster) -> None:
     node = next(line["record"] for line in lines if line["record"]["node"])
     assert len(node["ports"][0]["counters"]["ib/port_xmit_data"]) == node["ticks"] == 5
     assert len(list(cat(cluster.connection, "nic-counters", limit=3))) == 3
+
+
+def test_a_user_and_password_reach_every_client(new_kafka: Callable[..., Kafka], tmp_path: Path) -> None:
+    kafka = new_kafka(users={"admin": "hush-hush", "nobody": "nothing"})
+    kafka.start()
+    cluster = Cluster(kafka, tmp_path)
+    cluster.connection = connection_as(kafka, "admin", "hush-hush")
+    apply(cluster.connection, partitions=PARTITIONS, replication=1)
+
+    worker = cluster.worker("fake", USER_NAME="admin", USER_PASSWORD="hush-hush")
+    cluster.produce(steady(1, 10))
+
+    wait_until(lambda: len(slices_seen(cluster)) == 100, "the worker reads and writes as admin", 60)
+    worker.stop()
+    assert "hush" not in worker.log_path.read_text()
+    with pytest.raises(RetryableError):
+        partition_counts(connection_as(kafka, "admin", "wrong"), timeout_s=3)
+
+
+def connection_as(kafka: Kafka, user: str, password: str) -> KafkaConnection:
+    return KafkaConnection(
+        bootstrap=kafka.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_username=user, sasl_password=password
+    )
+
+
+def test_with_a_registry_the_worker_writes_under_its_ids(cluster: Cluster, registry: RealRegistry) -> None:
+    cluster.worker("fake", REGISTRY=registry.url)
+    cluster.produce(steady(1, 1))
+    wait_until(lambda: len(cluster.read(JOB_SLICES.name)) == 10, "slices come", 60)
+
+    ids = {int.from_bytes((message.value or b"")[1:5], "big") for message in cluster.read(JOB_SLICES.name)}
+    assert ids == {Registry(url=registry.url).register(JOB_SLICES).registered_id}
+    decode = Decoder(JOB_SLICES, registry=Registry(url=registry.url))
+    assert {type(decode(message.value)) for message in cluster.read(JOB_SLICES.name)} == {JobSlice}
