@@ -59,12 +59,17 @@ def seconds() -> list[list[msgspec.Struct]]:
     return found
 
 
+def fastest_tenth(times: Sequence[float]) -> float:
+    """What the code costs: whatever else runs on the machine only ever adds."""
+    return sorted(times)[len(times) // 10]
+
+
 def us_since(began_ns: int) -> float:
     return (time.perf_counter_ns() - began_ns) / 1000
 
 
 def decode_us(per_second: Sequence[Sequence[msgspec.Struct]]) -> float:
-    """Median over seconds of decoding both inputs of one node."""
+    """Decoding both inputs of one node."""
     decoders = {NicCounters: Decoder(NIC_COUNTERS), NcclThroughput: Decoder(NCCL_THROUGHPUT)}
     encoders = {NicCounters: Encoder(NIC_COUNTERS), NcclThroughput: Encoder(NCCL_THROUGHPUT)}
     times = []
@@ -76,11 +81,11 @@ def decode_us(per_second: Sequence[Sequence[msgspec.Struct]]) -> float:
         for decode, value in values:
             decode(value)
         times.append(us_since(began) / NODES)
-    return statistics.median(times)
+    return fastest_tenth(times)
 
 
 def core_us(per_second: Sequence[Sequence[msgspec.Struct]]) -> tuple[float, float, list[JobSlice]]:
-    """Medians over seconds for join and for judge, per node; and the slices that join made."""
+    """Join and judge, per node; and the slices that join made."""
     settings = CoreSettings()
     join, judge = Join(settings.join, 0), Judge(settings.judge, 1)
     join_times, judge_times, made = [], [], list[JobSlice]()
@@ -93,7 +98,7 @@ def core_us(per_second: Sequence[Sequence[msgspec.Struct]]) -> tuple[float, floa
             judge.apply(piece)
         judge_times.append(us_since(began) / NODES)
         made += slices
-    return statistics.median(join_times[WARM_SECONDS:]), statistics.median(judge_times[WARM_SECONDS:]), made
+    return fastest_tenth(join_times[WARM_SECONDS:]), fastest_tenth(judge_times[WARM_SECONDS:]), made
 
 
 def slices_us(made: Sequence[JobSlice]) -> tuple[float, float]:
@@ -110,7 +115,7 @@ def slices_us(made: Sequence[JobSlice]) -> tuple[float, float]:
             decode(value)
         times.append(us_since(began))
         sizes.append(sum(map(len, values)))
-    return statistics.median(times), statistics.median(sizes)
+    return fastest_tenth(times), statistics.median(sizes)
 
 
 def main() -> None:
