@@ -13,7 +13,8 @@ from streams.contract.ticks import TICK_US
 from streams.core.history import Window
 from streams.core.iterations import Sample
 
-IDLE_FRACTION = 0.02  # Of the usual busy tick: less is keep-alives and acknowledgements
+IDLE_FRACTION = 0.02  # Of a port's usual busy tick: less is keep-alives
+ALIKE = 0.8
 SLOW_SHARE = 0.5  # At least this part of the added time is spent moving bytes: the communication is slow
 GAP_SHARE = 0.3  # At most this part: the added time lies between the transfers
 SHORTEST_ADDED_TICKS = 0.25  # A step that grew by less than this cannot be split with 100 ms ticks
@@ -60,18 +61,21 @@ def decompose(window: Window, quiet: list[Sample], slow: list[Sample]) -> Parts 
     Steps without an idle tick that grew by less than three ticks hide the gap inside a tick: there the rate alone can
     tell, and only of bursts that fill whole ticks; else `Slower.UNKNOWN`.
     """
-    series, port_totals = job_bytes(window)
-    if series is None or not quiet or not slow:
+    rows, port_totals = _job_rows(window)
+    quiet_ticks, slow_ticks = _ticks_of(window, quiet), _ticks_of(window, slow)
+    if not rows or not quiet_ticks.any() or not slow_ticks.any():
         return None
-    busy_level = _busy_level(series, window, quiet)
-    if busy_level <= 0:
+    levels = [_busy_level(row[quiet_ticks]) for row in rows]
+    moving = [(row, level) for row, level in zip(rows, levels, strict=True) if level > 0]
+    if not moving:
         return None
-    before = _shape(series, window, quiet, busy_level)
-    after = _shape(series, window, slow, busy_level)
-    if before is None or after is None:
+    busy = np.any([row > level for row, level in moving], axis=0)
+    total = np.nansum([row for row, _ in moving], axis=0)
+    before = _shape(busy, total, window, quiet, quiet_ticks)
+    after = _shape(busy, total, window, slow, slow_ticks)
+    if port_totals and not _alike(before.bytes_per_step, after.bytes_per_step):
         return None
-    added = _step_ticks(slow) - _step_ticks(quiet)
-    share = _transfer_share(before, after, added)
+    share = _transfer_share(before, after, _step_ticks(slow) - _step_ticks(quiet))
     return Parts(
         slower=Slower.UNKNOWN if share is None else _slower(share),
         transfer_share_e4=0 if share is None else round(10_000 * max(0.0, min(1.0, share))),
@@ -83,17 +87,25 @@ def decompose(window: Window, quiet: list[Sample], slow: list[Sample]) -> Parts 
     )
 
 
-def job_bytes(window: Window) -> tuple[NDArray[np.float64] | None, bool]:
-    """The job's bytes per tick on a node, else those of the ports that only it can be using; and which it was."""
+def _job_rows(window: Window) -> tuple[list[NDArray[np.float64]], bool]:
+    """The job's own bytes per port and direction, else those of the ports that it uses; and whether it is the latter.
+
+    Each row is judged by its own level: the acknowledgements that come back on another port say how long the
+    transfer took, even where the sender's bytes left for a queue all at once.
+    """
     own = [row for (_, name), row in window.own.items() if name in {features.TX_BYTES, features.RX_BYTES}]
     if own:
-        return np.sum(own, axis=0), False
-    ports = [
+        return own, False
+    return [
         row
         for (port, name), row in window.ports.items()
-        if name == features.PORT_TX_BYTES and window.port_of[port].used
-    ]
-    return (np.sum(ports, axis=0), True) if ports else (None, True)
+        if name in {features.PORT_TX_BYTES, features.PORT_RX_BYTES} and window.port_of[port].used
+    ], True
+
+
+def _alike(before: float, after: float) -> bool:
+    """Port totals stand for the job's bytes only while they are per step what they were: else others are in them."""
+    return before > 0 and ALIKE <= after / before <= 1 / ALIKE
 
 
 def _transfer_share(before: _Shape, after: _Shape, added: float) -> float | None:
@@ -118,37 +130,41 @@ def _step_ticks(samples: list[Sample]) -> float:
     return sum(sample.elapsed_us for sample in samples) / sum(sample.steps for sample in samples) / TICK_US
 
 
-def _busy_level(series: NDArray[np.float64], window: Window, quiet: list[Sample]) -> float:
-    part = series[_span(window, quiet)]
-    moved = part[part > 0]
+def _busy_level(quiet: NDArray[np.float64]) -> float:
+    moved = quiet[quiet > 0]
     return float(np.percentile(moved, 90)) * IDLE_FRACTION if len(moved) else 0.0
 
 
-def _span(window: Window, samples: list[Sample]) -> slice:
-    return window.seen(samples[0].start_us // TICK_US, samples[-1].end_us // TICK_US)
+def _ticks_of(window: Window, samples: list[Sample]) -> NDArray[np.bool_]:
+    """The seen ticks that belong to any of these steps."""
+    chosen = np.zeros(window.ticks, bool)
+    for sample in samples:
+        chosen[window.seen(sample.start_us // TICK_US, sample.end_us // TICK_US)] = True
+    return chosen & window.covered
 
 
-def _shape(series: NDArray[np.float64], window: Window, samples: list[Sample], busy_level: float) -> _Shape | None:
-    part = series[_span(window, samples)]
-    part = part[~np.isnan(part)]
-    if not len(part):
-        return None
-    busy = part > busy_level
+def _shape(
+    busy: NDArray[np.bool_],
+    total: NDArray[np.float64],
+    window: Window,
+    samples: list[Sample],
+    ticks: NDArray[np.bool_],
+) -> _Shape:
     ticks_per_step = _step_ticks(samples)
-    idle = [_longest_idle(series, window, sample, busy_level) for sample in samples if sample.steps == 1]
+    idle = [_longest_idle(busy, window, sample) for sample in samples if sample.steps == 1]
+    moved = total[ticks & busy]
     return _Shape(
-        busy_ticks=float(busy.mean()) * ticks_per_step,
+        busy_ticks=float(busy[ticks].mean()) * ticks_per_step,
         longest_idle_ticks=float(np.mean(idle)) if idle else 0.0,
-        bytes_per_step=float(part.mean()) * ticks_per_step,
-        rate=float(np.percentile(part[busy], 90)) if busy.any() else 0.0,
+        bytes_per_step=float(total[ticks].mean()) * ticks_per_step,
+        rate=float(np.percentile(moved, 90)) if len(moved) else 0.0,
     )
 
 
-def _longest_idle(series: NDArray[np.float64], window: Window, sample: Sample, busy_level: float) -> int:
-    """The longest run of idle ticks that touches a step, seen whole even where it reaches over the step's end."""
-    part = series[window.seen(sample.start_us // TICK_US, sample.end_us // TICK_US + 1)]
+def _longest_idle(busy: NDArray[np.bool_], window: Window, sample: Sample) -> int:
+    """The longest run of idle ticks that touches a step."""
     longest = run = 0
-    for value in part.tolist():
-        run = 0 if value > busy_level else run + 1
+    for is_busy in busy[window.seen(sample.start_us // TICK_US, sample.end_us // TICK_US + 1)].tolist():
+        run = 0 if is_busy else run + 1
         longest = max(longest, run)
     return longest

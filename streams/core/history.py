@@ -93,6 +93,7 @@ class Window:
         self.who: dict[HolderKey, Suspect] = {}
         self.port_of: dict[PortKey, SlicePort] = {}
         self.covered = np.zeros(self.ticks, bool)
+        self.quiet = np.ones(self.ticks, bool)
         for chunk in history.chunks:
             if chunk.first_tick <= last_tick and chunk.first_tick + chunk.ticks > first_tick:
                 self._add(history.names[chunk.names], chunk)
@@ -102,6 +103,11 @@ class Window:
     def seen(self, tick_from: int, tick_to: int) -> slice:
         """The part of a series between two ticks, both included."""
         return slice(max(tick_from - self.first_tick, 0), max(tick_to - self.first_tick + 1, 0))
+
+    def mark_slow(self, spans: list[tuple[int, int]], *, margin_ticks: int) -> None:
+        """Ticks of earlier episodes say nothing about what holders do while all is well."""
+        for first, last in spans:
+            self.quiet[self.seen(first - margin_ticks, last + margin_ticks)] = False
 
     def _add(self, names: Names, chunk: Chunk) -> None:
         offset = chunk.first_tick - self.first_tick

@@ -47,7 +47,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end_us: int
     steps: int
     elapsed_us: int
-    bytes_so_far: int = 0  # What the lead's node has handed to NCCL by then
+    nccl_bytes: int = 0  # What the lead's node has handed to NCCL since the mark before
 
     @property
     def step_us(self) -> int:
@@ -71,7 +71,7 @@ class Rank(msgspec.Struct, kw_only=True):
     mark_us: int = -1
     ends_us: list[int] = []  # Of its latest steps
     steps_us: list[int] = []  # And their durations
-    bytes_so_far: int = 0
+    nccl_bytes: int = 0  # Since the last mark
     last_call_us: int = -1
 
 
@@ -171,7 +171,7 @@ def job_steps(steps: Steps, tick: int) -> list[Sample]:
                 end_us=sample.end_us,
                 steps=sample.steps,
                 elapsed_us=shortest * sample.steps,
-                bytes_so_far=sample.bytes_so_far,
+                nccl_bytes=sample.nccl_bytes,
             )
         out.append(sample)
     return out
@@ -238,7 +238,7 @@ def _follow(steps: Steps, anchor: Anchor, roster: Roster, rows: NDArray[np.int64
     if roster.has_lead:
         lead = steps.ranks[steps.lead]
         # The whole node's calls: one rank's alone would cost a mask, and change no ratio.
-        lead.bytes_so_far += int(np.dot(rows[:, Column.BYTES], rows[:, Column.CALLS]))
+        lead.nccl_bytes += int(np.dot(rows[:, Column.BYTES], rows[:, Column.CALLS]))
         lead.last_call_us = base_us
     marks = np.flatnonzero(rows[:, Column.COUNT] == token.count)
     for row in rows[marks].tolist():
@@ -261,15 +261,15 @@ def _marked(rank: Rank, group: int, row: list[int], base_us: int) -> Sample | No
     first, last = row[_FIRST_US], row[_LAST_US]
     index = after // group * group - before - 1  # Of the call in this row that completes the last whole step
     mark_us = base_us + (last if index == calls - 1 else first + (last - first) * index // (calls - 1))
-    previous = rank.mark_us
-    rank.mark_us = mark_us
+    previous, nccl_bytes = rank.mark_us, rank.nccl_bytes
+    rank.mark_us, rank.nccl_bytes = mark_us, 0
     if previous < 0 or mark_us <= previous:
         return None
     rank.ends_us.append(mark_us)
     rank.steps_us.append((mark_us - previous) // whole)
     if len(rank.ends_us) > KEPT_STEPS:
         del rank.ends_us[0], rank.steps_us[0]
-    return Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, bytes_so_far=rank.bytes_so_far)
+    return Sample(end_us=mark_us, steps=whole, elapsed_us=mark_us - previous, nccl_bytes=nccl_bytes)
 
 
 def _shortest(sample: Sample, others: list[Rank], *, wait: bool) -> int | None:

@@ -120,7 +120,8 @@ def _before(
 ) -> Before | None:
     """Levels and edges; those from before the history come from `kept`. None: too little was seen to tell."""
     ramp_from = min(bracket.rise_from, bracket.onset_tick - settings.ramp_ticks)
-    quiet_part = series[window.seen(ramp_from - settings.quiet_ticks, ramp_from - 1)]
+    past = window.seen(window.first_tick, ramp_from - 1)
+    quiet_part = series[past][window.quiet[past]][-settings.quiet_ticks :]
     seen = quiet_part[~np.isnan(quiet_part)]
     end = (bracket.recovered_tick if bracket.recovered_tick is not None else bracket.now_tick) - 1
     start = min(bracket.rise_to + 1, max(end - 5, bracket.onset_tick))

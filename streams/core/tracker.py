@@ -51,7 +51,9 @@ class Track(msgspec.Struct, kw_only=True):
     baseline: Baseline = msgspec.field(default_factory=Baseline)
     alarm_total: float = 0.0
     slow_run: int = 0
-    recent: list[Sample] = []
+    newest_us: int | None = None
+    recent: list[Sample] = []  # Steps outside episodes
+    slow_spans: list[tuple[int, int]] = []  # First and last tick of earlier episodes that the history still holds
     histories: dict[str, History] = {}
     latest: dict[str, JobSlice] = {}
     silent_since: dict[str, int] = {}
@@ -152,12 +154,13 @@ class Tracker:
 
     def _step(self, sample: Sample, out: list[Episode | JobState]) -> None:
         track, settings = self._track, self._settings
-        track.recent.append(sample)
-        del track.recent[:-KEPT_RECENT]
+        track.newest_us = sample.step_us
         if track.episode is not None and track.episode.recovered_us is None:
             add_slow(track.episode, sample)
             self._watch_recovery(track.episode, sample)
             return
+        track.recent.append(sample)
+        del track.recent[:-KEPT_RECENT]
         baseline = track.baseline
         if not baseline.known:
             add_quiet(baseline, sample.step_us, settings)
@@ -185,9 +188,9 @@ class Tracker:
         track.alarm_total, track.slow_run = 0.0, 0
         if track.episode is not None:
             self._close(track.episode, out)
-        before = [sample for sample in track.recent if sample.end_us <= slow[0].start_us]
-        oldest_us = slow[0].start_us - settings.quiet_ticks * TICK_US
-        quiet = [sample for sample in before if sample.start_us >= oldest_us]
+        track.recent = [sample for sample in track.recent if sample.end_us <= slow[0].start_us]
+        oldest_us = slow[0].start_us - settings.history_ticks * TICK_US
+        quiet = _last_ticks([s for s in track.recent if s.start_us >= oldest_us], settings.quiet_ticks)
         episode = Open(
             alarm_tick=track.tick,
             job_epoch=track.epoch,
@@ -215,7 +218,7 @@ class Tracker:
         before, after = _bytes_per_step(quiet), _bytes_per_step(slow)
         if before <= 0:
             return False
-        fewest = min(sum(s.steps for s in quiet[1:]), sum(s.steps for s in slow[1:]))
+        fewest = min(sum(s.steps for s in quiet), sum(s.steps for s in slow))
         per_flush = 1 + 10 * TICK_US / episode.baseline_us
         return abs(after - before) > before * (BYTES_TOLERANCE + 2 * per_flush / max(fewest, 1))
 
@@ -248,7 +251,8 @@ class Tracker:
             if episode.due_tick is not None and track.tick >= episode.due_tick:
                 self._close(episode, out)
             return
-        if episode.told is not None and track.tick < episode.looked_tick + LOOK_EVERY_TICKS:
+        due = track.tick >= episode.told_tick + settings.revise_ticks
+        if episode.told is not None and not due and track.tick < episode.looked_tick + LOOK_EVERY_TICKS:
             return
         episode.looked_tick = track.tick
         if self._other_work(episode):
@@ -260,7 +264,7 @@ class Tracker:
             self._new_epoch(out)
             return
         decision = self._decide(episode)
-        if not unchanged(episode, decision) or track.tick >= episode.told_tick + settings.revise_ticks:
+        if due or not unchanged(episode, decision):
             out.append(tell(episode, decision, track.latest, self._not_observed(), track.tick, track.job))
         else:
             episode.frozen = decision.frozen
@@ -268,8 +272,15 @@ class Tracker:
     def _close(self, episode: Open, out: list[Episode | JobState]) -> None:
         decision = self._decide(episode)
         out.append(tell(episode, decision, self._track.latest, self._not_observed(), self._track.tick, self._track.job))
+        track = self._track
         for sample in episode.clean:
-            add_quiet(self._track.baseline, sample.step_us, self._settings)
+            add_quiet(track.baseline, sample.step_us, self._settings)
+        since = [sample for sample in track.recent if sample.end_us > episode.slow[-1].end_us]
+        before = [sample for sample in track.recent if sample.end_us <= episode.slow[0].start_us]
+        track.recent = [*before, *episode.clean, *since]
+        first, last = episode.slow[0].start_us // TICK_US, episode.slow[-1].end_us // TICK_US
+        oldest = track.tick - self._settings.history_ticks
+        track.slow_spans = [*((a, b) for a, b in track.slow_spans if b >= oldest), (first, last)]
         if self._track.episode is episode:
             self._track.episode = None
 
@@ -282,6 +293,7 @@ class Tracker:
             quiet=episode.quiet,
             slow=episode.slow,
             frozen=episode.frozen,
+            slow_spans=track.slow_spans,
             settings=self._settings,
         )
 
@@ -344,12 +356,23 @@ class Tracker:
                 if port.used
             ),
             gpus=gpus_of(track.latest),
-            iteration_us=track.recent[-1].step_us if track.recent else None,
+            iteration_us=track.newest_us,
             baseline_us=track.baseline.level_us or None,
             episode_id=track.episode.told.episode_id if track.episode and track.episode.told else None,
         )
 
 
 def _bytes_per_step(samples: list[Sample]) -> float:
-    steps = sum(sample.steps for sample in samples[1:])
-    return (samples[-1].bytes_so_far - samples[0].bytes_so_far) / max(steps, 1)
+    return sum(sample.nccl_bytes for sample in samples) / sum(sample.steps for sample in samples)
+
+
+def _last_ticks(samples: list[Sample], ticks: int) -> list[Sample]:
+    """The latest samples that add up to a number of ticks."""
+    left_us = ticks * TICK_US
+    chosen: list[Sample] = []
+    for sample in reversed(samples):
+        left_us -= sample.elapsed_us
+        if left_us < 0 and len(chosen) >= SMALLEST_PART:
+            break
+        chosen.append(sample)
+    return chosen[::-1]

@@ -43,14 +43,14 @@ def decide(
     quiet: list[Sample],
     slow: list[Sample],
     frozen: dict[str, Before],
+    slow_spans: list[tuple[int, int]],
     settings: JudgeSettings,
 ) -> Decision:
     """Weigh the evidence of all of the job's nodes."""
-    first = bracket.onset_tick - settings.quiet_ticks - 2 * settings.ramp_ticks
-    windows = {
-        node: Window(history, max(first, bracket.now_tick - settings.history_ticks), bracket.now_tick)
-        for node, history in sorted(histories.items())
-    }
+    first = bracket.now_tick - settings.history_ticks
+    windows = {node: Window(history, first, bracket.now_tick) for node, history in sorted(histories.items())}
+    for window in windows.values():
+        window.mark_slow(slow_spans, margin_ticks=settings.ramp_ticks)
     end = bracket.recovered_tick if bracket.recovered_tick is not None else bracket.now_tick
     for node, window in windows.items():
         link = link_event(window, tick_from=bracket.rise_from, tick_to=end)
