@@ -109,7 +109,9 @@ def bind_to_parent() -> None:
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None or sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None, use_errno=True).prctl(
+        _PR_SET_PDEATHSIG, signal.SIGKILL
+    )  # there is nobody left to wait for a clean end
     if os.getppid() != int(parent):  # it died before we asked
         sys.exit(1)
 
