@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from typing import Protocol
 
 import structlog
 
 from producers.about import about_node, device_folders
+from producers.identity.holders import Holder as FoundHolder
 from producers.identity.holders import Holders
+from producers.identity.process import Process as FoundProcess
 from producers.kernel.loader import LoaderUnavailable
 from producers.kernel.nccl import NcclCalls
 from producers.kernel.rdma import OBJECTS, RdmaObjects
@@ -62,6 +65,13 @@ class AgentSettings:
     version: str = "unknown"  # of this software, told on the first record
 
 
+class Resolves(Protocol):
+    """What `Holders` is to this file."""
+
+    def resolve(self, pid: int, cgroup_id: int, comm: str = "") -> FoundHolder: ...  # noqa: D102
+    def process(self, pid: int, cgroup_id: int) -> FoundProcess | None: ...  # noqa: D102
+
+
 def run(settings: AgentSettings, stop: Event) -> None:
     """Sample this node until `stop` is set."""
     log = structlog.get_logger("agent")
@@ -106,9 +116,9 @@ def open_sources(settings: AgentSettings) -> Sources:
     return Sources(
         open_ports=lambda: PortSampler(sysfs=settings.sysfs, capacity_settings_mbps=settings.port_capacity_mbps),
         rdma=rdma,
-        rdma_tally=None if rdma is None else RdmaTally(_resolve_with(holders)),
+        rdma_tally=None if rdma is None else RdmaTally(resolve_with(holders)),
         nccl=nccl,
-        nccl_tally=None if nccl is None else NcclTally(_describe_with(holders, settings.proc)),
+        nccl_tally=None if nccl is None else NcclTally(describe_with(holders, settings.proc)),
         gaps=gaps,
         nccl_gaps=nccl_gaps,
         missing=missing,
@@ -145,7 +155,7 @@ def _open_nccl(settings: AgentSettings) -> tuple[NcclWorker | None, list[Gap]]:
     return NcclWorker(probes), []
 
 
-def _resolve_with(holders: Holders) -> Callable[[HolderCounters], Holder]:
+def resolve_with(holders: Resolves) -> Callable[[HolderCounters], Holder]:
     """A pod or container is one holder whatever its processes; comm and cgroup are its first process's."""
     together: dict[tuple[str, str], Holder] = {}
 
@@ -166,7 +176,8 @@ def _resolve_with(holders: Holders) -> Callable[[HolderCounters], Holder]:
     return resolve
 
 
-def _describe_with(holders: Holders, proc: Path) -> Callable[[int, int], Process]:
+def describe_with(holders: Resolves, proc: Path) -> Callable[[int, int], Process]:
+    """Describes a process that calls NCCL: its owner, its start, its scheduler's words."""
     booted_us = _boot_time_us(proc)
     ticks_per_second = os.sysconf("SC_CLK_TCK")
 
