@@ -42,3 +42,9 @@ def add_quiet(baseline: Baseline, step_us: int, settings: JudgeSettings) -> None
         spread = MAD_TO_SIGMA * float(np.median(np.abs(values - level)))
         baseline.level_us = max(int(level), 1)
         baseline.scale_us = max(spread, level * settings.scale_floor_e4 / 10_000)
+
+
+def start_again(baseline: Baseline, quiet: list[int]) -> None:
+    """Let newer steps alone make the level; the old one holds until there are enough of them."""
+    baseline.quiet = quiet
+    baseline.since_refresh = REFRESH

@@ -8,7 +8,7 @@ from streams.contract.findings import Episode, Health, JobState, Verdict
 from streams.contract.header import Source
 from streams.contract.slices import JobSlice
 from streams.contract.ticks import TICK_US
-from streams.core.baseline import Baseline, add_quiet
+from streams.core.baseline import Baseline, add_quiet, start_again
 from streams.core.change import SMALLEST_PART, cusum, split
 from streams.core.episode import (
     Open,
@@ -50,6 +50,7 @@ class Track(msgspec.Struct, kw_only=True):
     steps: Steps = msgspec.field(default_factory=Steps)
     baseline: Baseline = msgspec.field(default_factory=Baseline)
     alarm_total: float = 0.0
+    fast_total: float = 0.0
     slow_run: int = 0
     newest_us: int | None = None
     recent: list[Sample] = []  # Steps outside episodes
@@ -145,7 +146,7 @@ class Tracker:
         track.steps = Steps()
         self._rosters.clear()
         track.baseline = Baseline()
-        track.alarm_total, track.slow_run, track.recent = 0.0, 0, []
+        track.alarm_total, track.fast_total, track.slow_run, track.recent = 0.0, 0.0, 0, []
 
     def _end_episode(self, out: list[Episode | JobState]) -> None:
         episode, self._track.episode = self._track.episode, None
@@ -167,6 +168,9 @@ class Tracker:
             return
         z = (sample.step_us - baseline.level_us) / baseline.scale_us
         track.alarm_total = cusum(track.alarm_total, z, k=settings.cusum_k, clip=settings.z_clip)
+        track.fast_total = cusum(track.fast_total, -z, k=settings.cusum_k, clip=settings.z_clip)
+        if track.fast_total >= settings.cusum_h:
+            self._faster()
         if track.alarm_total > 0:
             track.slow_run += 1
         else:
@@ -174,6 +178,15 @@ class Tracker:
             add_quiet(baseline, sample.step_us, settings)
         if track.alarm_total >= settings.cusum_h and track.slow_run >= settings.minimum_slow:
             self._alarm(out)
+
+    def _faster(self) -> None:
+        """A job that has become faster is compared with its new pace as soon as enough steps show it."""
+        track, settings = self._track, self._settings
+        track.fast_total = 0.0
+        samples = track.recent[-settings.split_window :]
+        fast = [sample.step_us for sample in samples[split([sample.step_us for sample in samples]) :]]
+        if sum(fast) / len(fast) < track.baseline.level_us * (1 - settings.minimum_effect_e4 / 10_000):
+            start_again(track.baseline, fast)
 
     def _alarm(self, out: list[Episode | JobState]) -> None:
         track, settings = self._track, self._settings

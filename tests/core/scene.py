@@ -76,6 +76,8 @@ class Training:
     gpus: int | None = 8
     on: tuple[int, int] = (0, 10**9)
     device: str = "mlx5_0"
+    more_from: tuple[int, int] = (10**9, 1)  # From this tick on, this many times the bytes per step
+    queued: bool = False  # Bytes leave for a queue all at once; acknowledgements come back on mlx5_1 as they arrive
 
 
 @dataclass(kw_only=True)
@@ -183,14 +185,22 @@ class Scene:
         rows: dict[tuple[int, int], list[int]] = {}
         devices = ["mlx5_0", "mlx5_1"]
         held: list[int] = []
+        holder_of: list[int] = []
         port_bytes = np.zeros((2, FLUSH), np.int64)
         for training, play in zip(self.trainings, played, strict=True):
             if node in training.nodes and training.on[0] <= tick < training.on[1]:
                 sent = play.sent[tick : tick + FLUSH].tolist()
                 device = devices.index(training.device)
-                _add(rows, len(holders), {features.QP_LIVE: [4] * FLUSH, features.TX_BYTES: sent})
+                _add(rows, len(held), {features.QP_LIVE: [4] * FLUSH, features.TX_BYTES: sent})
                 holders.append(Holder(pod_uid=f"{training.name}-{node}"))
+                holder_of.append(len(holders) - 1)
                 held.append(device)
+                if training.queued:
+                    acks = play.acks[tick : tick + FLUSH].tolist()
+                    _add(rows, len(held), {features.QP_LIVE: [4] * FLUSH, features.TX_BYTES: acks})
+                    holder_of.append(len(holders) - 1)
+                    held.append(1)
+                    port_bytes[1] += np.array(acks)
                 port_bytes[device] += np.array(sent)
         for load in (load for load in self.loads if load.node == node):
             sent = [load.tx_per_tick if load.active(t) else 0 for t in span]
@@ -198,7 +208,7 @@ class Scene:
             device = devices.index(load.device)
             _add(
                 rows,
-                len(holders),
+                len(held),
                 {
                     features.QP_LIVE: [load.qps if load.active(t) else 0 for t in span],
                     features.TX_BYTES: sent,
@@ -207,6 +217,7 @@ class Scene:
                 },
             )
             holders.append(Holder(pod_uid=f"{load.name}-uid"))
+            holder_of.append(len(holders) - 1)
             held.append(device)
             if load.harm:
                 room = self.rate_per_tick - port_bytes[device]
@@ -236,7 +247,7 @@ class Scene:
             counters=_packed(counters),
             holders=holders,
             devices=devices,
-            holdings=pack_pairs(range(len(holders)), held),
+            holdings=pack_pairs(holder_of, held),
             feature_names=FEATURES,
             features=_packed(rows),
             bytes_rung=Rung.KERNEL_PROBES,
@@ -277,7 +288,8 @@ class Played:
 
     call_us: list[int]  # After START
     sent: np.ndarray
-    bytes_per_call: int
+    acks: np.ndarray
+    call_bytes: list[int]
 
     def calls_in(self, tick: int, communicator: int, rank: int) -> Iterator[list[int]]:
         """Rows of one small and one big collective per step, of the five ticks from `tick` on."""
@@ -287,7 +299,7 @@ class Played:
             when = at + jitter
             if low <= when < high:
                 offset = (when - low) // TICK_US
-                for part, (op, count) in enumerate(((Op.ALL_GATHER, 4), (Op.ALL_REDUCE, self.bytes_per_call // 4))):
+                for part, (op, count) in enumerate(((Op.ALL_GATHER, 4), (Op.ALL_REDUCE, self.call_bytes[step] // 4))):
                     row = [0] * COLUMNS
                     row[Column.TICK_OFFSET] = offset
                     row[Column.COMMUNICATOR] = communicator
@@ -300,8 +312,9 @@ class Played:
 
 def _play(scene: Scene, training: Training) -> Played:
     """Step after step: compute, call, then send at the rate that the slowest of its nodes leaves."""
-    sent = np.zeros(scene.ticks + 100, np.int64)
+    sent, acks = np.zeros(scene.ticks + 100, np.int64), np.zeros(scene.ticks + 100, np.int64)
     calls: list[int] = []
+    sizes: list[int] = []
     now = training.on[0] * TICK_US
     end = min(scene.ticks, training.on[1]) * TICK_US
     step = 0
@@ -311,7 +324,10 @@ def _play(scene: Scene, training: Training) -> Played:
         wobble = (step * 2_654_435_761 % 2_001 - 1_000) * training.noise_e4 // 1_000
         now += training.compute_us * (10_000 + wobble) // 10_000 + extra
         calls.append(now)
-        left = float(training.bytes_per_step)
+        more_tick, times = training.more_from
+        left = float(training.bytes_per_step) * (times if now // TICK_US >= more_tick else 1)
+        sizes.append(int(left))
+        posted_tick = now // TICK_US
         while left > 0.5 and now < end + 50 * TICK_US:
             tick = now // TICK_US
             free = _free_rate(scene, training, tick) / TICK_US
@@ -319,11 +335,12 @@ def _play(scene: Scene, training: Training) -> Played:
             took = min(room, int(left / free) + 1)
             moved = min(left, took * free)
             if tick < len(sent):
-                sent[tick] += int(moved)
+                sent[posted_tick if training.queued else tick] += int(moved)
+                acks[tick] += int(moved) // 200
             left -= moved
             now += took
         step += 1
-    return Played(call_us=calls, sent=sent, bytes_per_call=training.bytes_per_step)
+    return Played(call_us=calls, sent=sent, acks=acks, call_bytes=sizes)
 
 
 def _free_rate(scene: Scene, training: Training, tick: int) -> float:

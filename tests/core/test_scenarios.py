@@ -251,3 +251,47 @@ def test_the_same_slowdown_twice_is_two_episodes_against_one_baseline() -> None:
     assert [cause.pod for cause in first.causes] == ["noisy"]
     assert [cause.pod for cause in second.causes] == ["noisy-2"]
     assert abs(first.baseline_us - second.baseline_us) <= 5_000
+
+
+SOFT = Training(
+    name="soft", nodes=("n1",), compute_us=400_000, bytes_per_step=220_000, noise_e4=200, gpus=1, queued=True
+)
+SOFT_RATE = 500_000  # 40 Mbit/s under a port that states 10 Gb/s
+
+
+def test_two_doses_close_together_each_name_the_pod_even_where_bytes_leave_for_a_queue_at_once() -> None:
+    loads = [
+        Load(name="dose-4", node="n1", on=(600, 850), tx_per_tick=SOFT_RATE * 4 // 5),
+        Load(name="dose-8", node="n1", on=(1050, 1300), tx_per_tick=SOFT_RATE * 8 // 9),
+    ]
+    kept = run(Scene(ticks=1600, trainings=[SOFT], loads=loads, rate_per_tick=SOFT_RATE))
+    assert [names(incident) for incident in kept.standing()] == [["dose-4"], ["dose-8"]]
+    assert [incident.verdict for incident in kept.standing()] == [Verdict.CONFIRMED] * 2
+    quiet_ms, losses = 444, [incident.victims[0].loss_e4 for incident in kept.standing()]
+    assert losses[0] == pytest.approx(10_000 * (1 - quiet_ms / 620), abs=150)
+    assert losses[1] == pytest.approx(10_000 * (1 - quiet_ms / 796), abs=150)
+
+
+def test_the_same_pod_that_returns_is_named_again_and_not_taken_for_a_neighbour_that_was_always_there() -> None:
+    first = Load(name="batch", node="n1", on=(600, 850), tx_per_tick=5_000_000)
+    again = Load(name="batch", node="n1", on=(1000, 1250), tx_per_tick=5_000_000)
+    kept = run(Scene(ticks=1600, trainings=[LLAMA], loads=[first, again]))
+    assert [names(incident) for incident in kept.standing()] == [["batch"], ["batch"]]
+
+
+def test_a_job_that_became_faster_is_compared_with_its_new_pace() -> None:
+    slower_at_first = ((0, 500, 100_000), (900, 1200, 150_000))
+    job = Training(name="llama", nodes=("n1", "n2"), sleeps=slower_at_first)
+    (episode,) = run(Scene(ticks=1500, trainings=[job])).episodes.values()
+    assert episode.verdict is Verdict.NOT_FABRIC
+    assert abs(episode.baseline_us - 550_000) <= 5_000
+    assert abs(episode.loss_e4 - 2143) <= 100
+
+
+def test_a_job_that_begins_to_hand_over_other_amounts_is_not_called_slow_for_long() -> None:
+    kept = run(Scene(ticks=1500, trainings=[Training(name="llama", nodes=("n1",), more_from=(700, 2))]))
+    assert {episode.verdict for episode in kept.episodes.values()} <= {Verdict.WITHDRAWN}
+    assert all(episode.causes == [] for episode in kept.revisions)
+    state = kept.states["train/job/llama"]
+    assert (state.health, state.job_epoch) == (Health.HEALTHY, 1)
+    assert abs((state.baseline_us or 0) - 800_000) <= 8_000
