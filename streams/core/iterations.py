@@ -16,8 +16,9 @@ LEARN_CALLS = 5  # Four intervals: fewer can look even by chance
 LEARN_MEMORY = 256  # Call times kept per token while learning
 LEARN_TOKENS = 512  # Per rank; a job with more different calls has no rare one that recurs
 LARGEST_GROUP = 64  # Calls of the anchor per step
-EVEN_MEAN = 1.3  # Mean over median of the intervals: bursts and pauses push it up
-EVEN_SPREAD = 0.2  # Their MAD over the median: real steps wander by 5 %
+EVEN_SPREAD = 0.2  # MAD of the intervals over their median: real steps wander by 5 %
+ODD = 0.25  # An interval this far from the median belongs to no even beat
+MOST_ODD = 0.1  # Pauses for checkpoints and slow steps are rarer
 _VALUE = np.dtype("<i8")
 KEPT_STEPS = 16  # Per rank: what the lead's steps are compared with
 _CALLS, _FIRST_US, _LAST_US = int(Column.CALLS), int(Column.FIRST_US), int(Column.LAST_US)
@@ -137,16 +138,19 @@ def choose_anchor(steps: Steps) -> bool:
 
 
 def even_group(times: NDArray[np.int64]) -> int:
-    """The smallest number of calls whose durations are even; 0 if there is none."""
+    """The smallest number of calls whose durations are even; 0 if there is none.
+
+    Of equal calls in bursts of L, groups of L leave no odd duration, groups of L - 1 one in L: so the least odd wins.
+    """
+    odd: dict[int, float] = {}
     for group in range(1, min(LARGEST_GROUP, (len(times) - 1) // (LEARN_CALLS - 1)) + 1):
         gaps = times[group:] - times[:-group]
         middle = float(np.median(gaps))
-        if middle <= 0:
+        if middle <= 0 or float(np.median(np.abs(gaps - middle))) > EVEN_SPREAD * middle:
             continue
-        spread = float(np.median(np.abs(gaps - middle)))
-        if spread <= EVEN_SPREAD * middle and float(gaps.mean()) <= EVEN_MEAN * middle:
-            return group
-    return 0
+        odd[group] = float((np.abs(gaps - middle) > ODD * middle).mean())
+    least = min(odd.values(), default=1.0)
+    return next((group for group, part in odd.items() if part <= least + 0.01), 0) if least <= MOST_ODD else 0
 
 
 def job_steps(steps: Steps, tick: int) -> list[Sample]:

@@ -79,7 +79,7 @@ class Join:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was dropped or forced, by reason: late, retired_epoch, unpaired, forced, forgotten."""
+        """What was dropped or forced, by reason: late, ahead, retired_epoch, unpaired, forced, forgotten."""
         return dict(self._counts)
 
     @property
@@ -164,10 +164,14 @@ class Join:
 
     def _admit_nic(self, node: Node, record: NicCounters) -> None:
         """A node that is new, or back from silence, is judged from the watcher's clock on, not before."""
+        clock = self._clock_of("nic")
+        if clock >= 0 and record.first_tick > clock + self._settings.ahead_ticks:
+            self._counts["ahead"] += 1
+            return
         given_up = -1
         if not node.alive and record.agent_epoch not in node.nic.retired:
             node.alive = True
-            given_up = self._clock_of("nic")
+            given_up = clock
             if not node.nic.waiting and not node.silences:
                 node.closed_through = max(node.nic.through, given_up, record.first_tick - 1)
         node.nic.admit(record, given_up_through=given_up, counts=self._counts)

@@ -12,6 +12,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_wait_ticks: int = 100  # 10 s: a new pod's owner chain may reach us after its first communicator
     job_gone_ticks: int = 600  # 60 s without calls and without RDMA objects: the job has left the node
     held_records: int = 1200  # Per node and topic, ten minutes of default flushes; beyond it we stop waiting
+    ahead_ticks: int = 6000  # Ten minutes before the watcher's clock: a node's clock is wrong, not the watcher late
     held_pod_lists: int = 64  # Per node: changes of its pods that may lie ahead of its counters
 
 

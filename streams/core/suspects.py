@@ -13,6 +13,7 @@ from streams.contract.slices import Suspect
 from streams.core.history import HolderKey, Window
 from streams.core.settings import JudgeSettings
 
+LARGEST = float(2**62)
 SMOOTH_TICKS = 5  # A centred mean crosses half height exactly at an edge, and bridges single empty ticks
 MERGE_GAP_TICKS = 10  # A holder that pauses for less than a second has not stopped
 FEWEST_QUIET_TICKS = 50  # Seen for less than 5 s before the onset: what it did then is not known
@@ -76,6 +77,11 @@ class Candidate:
     def key(self) -> str:
         """Identity of holder, device and feature on the node."""
         return frozen_key(self.node, (self.who.holder, self.who.device), self.feature)
+
+
+def whole(value: float) -> int:
+    """A number for a finding; what hardware or a tenant blew up stays within an Avro long."""
+    return round(max(-LARGEST, min(LARGEST, value)))
 
 
 def frozen_key(node: str, holder: HolderKey, feature: str) -> str:
@@ -224,8 +230,8 @@ def _judge(
     if max(before.episode, before.quiet) < floor and dose <= floor / 100:
         return None
     numbers = {
-        "quiet_level": round(before.quiet),
-        "episode_level": round(before.episode),
+        "quiet_level": whole(before.quiet),
+        "episode_level": whole(before.episode),
         "onset_tick": bracket.onset_tick,
     }
     if before.rise_tick is not None:
@@ -235,7 +241,7 @@ def _judge(
     reason = _timing(before, bracket)
     if reason in {None, "started_after"} and (dose < floor or dose < NOISE_FACTOR * before.spread):
         reason = "too_little"
-        numbers["floor"] = round(floor)
+        numbers["floor"] = whole(floor)
     if bracket.recovered_tick is not None:
         numbers["recovered_tick"] = bracket.recovered_tick
     return Candidate(
@@ -286,7 +292,7 @@ def _dose_veto(found: list[Candidate], settings: JudgeSettings) -> list[Candidat
     for candidate in (candidate for candidate in found if candidate.reason is None):
         largest[candidate.feature] = max(largest.get(candidate.feature, 0.0), candidate.dose)
     return [
-        _ruled(candidate, "too_little", {"largest_dose": round(largest[candidate.feature])})
+        _ruled(candidate, "too_little", {"largest_dose": whole(largest[candidate.feature])})
         if candidate.reason is None and candidate.dose < largest[candidate.feature] * settings.dose_floor_e4 / 10_000
         else candidate
         for candidate in found

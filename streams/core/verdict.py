@@ -12,7 +12,7 @@ from streams.core.history import History, Window
 from streams.core.iterations import Sample
 from streams.core.kinds import is_bytes, kind_of, link_event, port_at_capacity, port_was_full
 from streams.core.settings import JudgeSettings
-from streams.core.suspects import Before, Bracket, Candidate, candidates
+from streams.core.suspects import Before, Bracket, Candidate, candidates, whole
 
 MOST_RULED_OUT = 16  # Per episode; the largest doses are told
 PEER_DOSE = 0.25  # A receiver whose bytes are within this of a sender's is its other end
@@ -125,8 +125,8 @@ def _excused(candidate: Candidate, parts: dict[str, Parts]) -> Candidate:
     part = parts[candidate.node]
     numbers = {
         "transfer_share_e4": part.transfer_share_e4,
-        "quiet_bytes_per_tick": part.quiet_rate,
-        "slow_bytes_per_tick": part.slow_rate,
+        "quiet_bytes_per_tick": whole(part.quiet_rate),
+        "slow_bytes_per_tick": whole(part.slow_rate),
     }
     return _with(candidate, "transfer_unchanged", numbers)
 
@@ -151,7 +151,7 @@ def _mechanism(
         if not port_was_full(window, candidate, bracket):
             return _with(candidate, "port_not_full", {})
         sender = next((other for other in found if _receives_from(candidate, other)), None)
-        return candidate if sender is None else _with(candidate, "receiver", {"sender_dose": round(sender.dose)})
+        return candidate if sender is None else _with(candidate, "receiver", {"sender_dose": whole(sender.dose)})
     fills = any(
         is_bytes(other)
         and other.reason is None
@@ -201,8 +201,8 @@ def _causes(close: list[Candidate], windows: dict[str, Window]) -> list[Cause]:
             feature=candidate.feature,
             onset_tick=candidate.before.rise_tick,
             recovered_tick=candidate.before.fall_tick,
-            quiet_level=round(candidate.before.quiet),
-            episode_level=round(candidate.before.episode),
+            quiet_level=whole(candidate.before.quiet),
+            episode_level=whole(candidate.before.episode),
         )
         for candidate, share in zip(close, shares, strict=True)
     ]
