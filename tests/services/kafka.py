@@ -104,7 +104,8 @@ class Kafka:
         return len(metadata.brokers) == 1
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The first byte is fixed: an id that began with a dash would be taken for an option.
+        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"]
         for name, password in self._users.items():
             command += ["--add-scram", f"{MECHANISM}=[name={name},password={password}]"]
