@@ -33,11 +33,12 @@ def with_row(column: Column, value: int) -> Any:
     return replace(NCCL, rows=pack_rows(rows))
 
 
+NO_NUMBERS = replace(NIC, counters=PackedSeries(), features=PackedSeries(), resets=[])
 ABSURD = {
-    "a tick count of 2^40": replace(NIC, ticks=2**40),
-    "a negative tick count": replace(NIC, ticks=-1),
-    "one tick more than a minute": replace(NIC, ticks=MAX_TICKS + 1),
-    "no tick on a node's record": replace(NIC, ticks=0, counters=PackedSeries(), features=PackedSeries(), resets=[]),
+    "a tick count of 2^40": replace(NO_NUMBERS, ticks=2**40),
+    "a negative tick count": replace(NO_NUMBERS, ticks=-1),
+    "one tick more than a minute": replace(NO_NUMBERS, ticks=MAX_TICKS + 1),
+    "no tick on a node's record": replace(NO_NUMBERS, ticks=0),
     "a first tick in microseconds": replace(NIC, first_tick=1_790_000_000_000_000),
     "a negative first tick": replace(NIC, first_tick=-5),
     "a negative seq": replace(NIC, seq=-1),
