@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.contract.series import MISSING, PackedSeries, unpack
+from streams.contract.series import MISSING, PackedSeries
 from streams.contract.slices import JobSlice, SlicePort, Suspect
 
 
@@ -76,6 +78,8 @@ class History(msgspec.Struct, kw_only=True):
             del self.names[number]
 
 
+_ID = np.dtype("<u4")
+_VALUE = np.dtype("<i8")
 Key = TypeVar("Key", tuple[str, str], tuple[str, int])
 HolderKey = tuple[str, str]  # Holder id, device
 PortKey = tuple[str, int]  # Device, port
@@ -94,9 +98,9 @@ class Window:
         self.port_of: dict[PortKey, SlicePort] = {}
         self.covered = np.zeros(self.ticks, bool)
         self.quiet = np.ones(self.ticks, bool)
-        for chunk in history.chunks:
-            if chunk.first_tick <= last_tick and chunk.first_tick + chunk.ticks > first_tick:
-                self._add(history.names[chunk.names], chunk)
+        inside = [c for c in history.chunks if first_tick <= c.first_tick and c.first_tick + c.ticks - 1 <= last_tick]
+        for (names, ticks), chunks in groupby(inside, lambda chunk: (chunk.names, chunk.ticks)):
+            self._add(history.names[names], ticks, list(chunks))
         for series in (*self.suspects.values(), *self.own.values()):
             series[~self.covered] = np.nan
 
@@ -109,40 +113,81 @@ class Window:
         for first, last in spans:
             self.quiet[self.seen(first - margin_ticks, last + margin_ticks)] = False
 
-    def _add(self, names: Names, chunk: Chunk) -> None:
-        offset = chunk.first_tick - self.first_tick
-        low, high = max(offset, 0), min(offset + chunk.ticks, self.ticks)
-        span, part = slice(low, high), slice(low - offset, high - offset)
-        self.covered[span] = True
+    def _add(self, names: Names, ticks: int, chunks: list[Chunk]) -> None:
+        """Chunks of one length that mean the same entities and names, all at once."""
+        offsets = np.array([chunk.first_tick - self.first_tick for chunk in chunks], np.int64)
+        columns = (offsets[:, None] + np.arange(ticks)).ravel()
+        self.covered[columns] = True
         port_keys = [(port.device, port.port) for port in names.ports]
         self.port_of.update(zip(port_keys, names.ports, strict=True))
         keys = [(suspect.holder, suspect.device) for suspect in names.suspects]
         self.who.update(zip(keys, names.suspects, strict=True))
-        zeros, unseen = 0.0, np.nan
-        holder_names = names.holder_features
-        self._fill(self.own, port_keys, holder_names, chunk.own, chunk.ticks, span, part, zeros)
-        self._fill(self.ports, port_keys, names.port_features, chunk.ports, chunk.ticks, span, part, unseen)
-        self._fill(self.suspects, keys, holder_names, chunk.suspects, chunk.ticks, span, part, zeros)
+        of_holder, of_port = names.holder_features, names.port_features
+        _fill(self.own, port_keys, of_holder, _rows([c.own for c in chunks], offsets, ticks), columns, 0.0, self.ticks)
+        _fill(
+            self.suspects,
+            keys,
+            of_holder,
+            _rows([c.suspects for c in chunks], offsets, ticks),
+            columns,
+            0.0,
+            self.ticks,
+        )
+        _fill(
+            self.ports,
+            port_keys,
+            of_port,
+            _rows([c.ports for c in chunks], offsets, ticks),
+            columns,
+            np.nan,
+            self.ticks,
+        )
 
-    def _fill(
-        self,
-        into: dict[tuple[Key, str], NDArray[np.float64]],
-        keys: list[Key],
-        names: list[str],
-        packed: PackedSeries,
-        ticks: int,
-        span: slice,
-        part: slice,
-        absent: float,
-    ) -> None:
-        series = unpack(packed, ticks=ticks, entities=len(keys), names=len(names))
-        values = np.where(series.values == MISSING, np.nan, series.values)[:, part]
-        for entity, name, row in zip(series.entity.tolist(), series.name.tolist(), values, strict=True):
-            key = (keys[entity], names[name])
-            whole = into.get(key)
-            if whole is None:
-                whole = into[key] = np.full(self.ticks, absent)
-            whole[span] = row
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """Rows of many packed series: ids, the column at which each begins, and values, NaN where missing."""
+
+    ids: NDArray[np.int64]
+    column: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def _rows(packed: list[PackedSeries], offsets: NDArray[np.int64], ticks: int) -> _Rows:
+    moving = np.frombuffer(b"".join([one.moving_values for one in packed]), _VALUE).reshape(-1, ticks)
+    steady = np.frombuffer(b"".join([one.steady_values for one in packed]), _VALUE)
+    raw = np.concatenate((moving, np.repeat(steady, ticks).reshape(-1, ticks)))
+    values = raw.astype(np.float64)
+    values[raw == MISSING] = np.nan
+    ids = b"".join([*(one.moving_ids for one in packed), *(one.steady_ids for one in packed)])
+    lengths = [len(one.moving_ids) // 4 for one in packed] + [len(one.steady_ids) // 4 for one in packed]
+    return _Rows(
+        ids=np.frombuffer(ids, _ID).astype(np.int64),
+        column=np.repeat(np.concatenate((offsets, offsets)), lengths),
+        values=values,
+    )
+
+
+def _fill(
+    into: dict[tuple[Key, str], NDArray[np.float64]],
+    keys: list[Key],
+    names: list[str],
+    rows: _Rows,
+    columns: NDArray[np.int64],
+    absent: float,
+    ticks: int,
+) -> None:
+    """Put rows where they belong; in `columns`, which these rows cover, what they do not mention is `absent`."""
+    ids, place = np.unique(rows.ids, return_inverse=True)
+    block = np.full((len(ids), ticks), absent)
+    block[place[:, None], rows.column[:, None] + np.arange(rows.values.shape[1])] = rows.values
+    for number, identity in enumerate(ids.tolist()):
+        key = (keys[identity >> 16], names[identity & 0xFFFF])
+        known = into.get(key)
+        if known is None:
+            into[key] = block[number]
+        else:
+            known[columns] = block[number, columns]
 
 
 def _same_names(names: Names, piece: JobSlice) -> bool:
