@@ -46,7 +46,10 @@ def job_layout(
     first_port: dict[str, int] = {}
     for index, p in enumerate(ports):
         first_port.setdefault(nic.ports[p].device, index)
-    suspects = [(h, name) for own, h, name in held if not own]
+    suspects: dict[tuple[str, str], int] = {}  # Two containers of a pod are one suspect: their rows are added
+    for own, h, name in held:
+        if not own:
+            suspects.setdefault((_name(nic.holders[h]), name), h)
     suspect_index = {pair: index for index, pair in enumerate(suspects)}
     communicators = [c for c, member in enumerate(nccl.communicators) if mine[member.process]] if nccl else []
     holding_names = {_name(nic.holders[h]) for own, h, _ in held if own} | {
@@ -82,7 +85,7 @@ def job_layout(
             )
             for p in ports
         ],
-        suspects=[_suspect(nic.holders[h], name, jobs[h], pods) for h, name in suspects],
+        suspects=[_suspect(nic.holders[h], name, jobs[h], pods) for (_, name), h in suspects.items()],
         suspect_feature_names=nic.feature_names,
         bytes_rung=nic.bytes_rung,
     )
@@ -90,7 +93,9 @@ def job_layout(
         blank=blank,
         communicator=_inverse(communicators, len(nccl.communicators) if nccl else 0),
         own_port=np.array([first_port.get(name, -1) if own else -1 for own, _, name in held], np.int64),
-        suspect=np.array([-1 if own else suspect_index[(h, name)] for own, h, name in held], np.int64),
+        suspect=np.array(
+            [-1 if own else suspect_index[_name(nic.holders[h]), name] for own, h, name in held], np.int64
+        ),
         port=_inverse(ports, len(nic.ports)),
     )
 

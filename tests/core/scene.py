@@ -294,9 +294,8 @@ class Played:
     def calls_in(self, tick: int, communicator: int, rank: int) -> Iterator[list[int]]:
         """Rows of one small and one big collective per step, of the five ticks from `tick` on."""
         low, high = tick * TICK_US, (tick + FLUSH) * TICK_US
-        jitter = rank * 120
         for step, at in enumerate(self.call_us):
-            when = at + jitter
+            when = at + rank * (step + 1) * 7919 % 3000  # Ranks call a little apart, differently each time
             if low <= when < high:
                 offset = (when - low) // TICK_US
                 for part, (op, count) in enumerate(((Op.ALL_GATHER, 4), (Op.ALL_REDUCE, self.call_bytes[step] // 4))):
