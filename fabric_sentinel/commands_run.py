@@ -167,6 +167,32 @@ def sink_clickhouse(settings: Load) -> None:
         fail(str(error))
 
 
+@sink.command("prometheus")
+@click.option("--host", help="Bind address [prometheus.host]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port of /metrics; 0: any [prometheus.port]")
+@click.pass_obj
+def sink_prometheus(settings: Load, host: str | None, port: int | None) -> None:
+    """Open incidents, jobs' losses and the pipeline's own health as metrics; all state is read back from Kafka."""
+    from sinks.prometheus.exporter import CannotServeError, PrometheusSettings, run
+
+    chosen = settings()
+    start(chosen, "sink-prometheus")
+    try:
+        run(
+            PrometheusSettings(
+                kafka=wiring.connection(chosen.kafka),
+                cluster=chosen.cluster,
+                instance=wiring.instance_name(),
+                host=host or chosen.prometheus.host,
+                port=chosen.prometheus.port if port is None else port,
+                registry=wiring.registry(chosen),
+            ),
+            until_stopped(),
+        )
+    except CannotServeError as error:
+        fail(f"{error}; choose another --host or --port", code=BAD_USAGE)
+
+
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="Of the noise")
 @click.option("--start-after", default=0.0, show_default=True, help="Seconds to wait before the first record")

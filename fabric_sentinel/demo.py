@@ -71,6 +71,7 @@ def run(demo: DemoSettings, settings: Settings) -> None:
             metrics_port = _free_port()
             children.start("stream", ["stream"])
             children.start("sink-clickhouse", ["sink", "clickhouse"])
+            children.start("sink-prometheus", ["sink", "prometheus", "--port", str(metrics_port)])
             children.start("simulate", ["simulate", "--seed", str(demo.seed), "--start-after", str(START_AFTER_S)])
             console.print(f"  broker {broker.bootstrap}, metrics http://127.0.0.1:{metrics_port}/metrics")
             console.print(f"  data and logs in {demo.data}")
