@@ -148,6 +148,8 @@ class _Agents:
                 results = await self._take(_plain(event.message))
                 if results is None:
                     continue
+                if event.message.timestamp is not None:
+                    self._metrics.behind_s.labels(event.message.topic).set(time.time() - event.message.timestamp)
                 sent = [await self._send(out) for out in results]
                 await self._deliveries[name].add(partial(unacknowledged.ack, event), sent)
 

@@ -25,7 +25,7 @@ class StreamMetrics:
         )
         self.published = Counter("fabric_stream_published_total", "Messages sent.", ["topic"], registry=registry)
         self.core = Gauge(
-            "fabric_stream_core_count",
+            "fabric_stream_core_events",
             "What the steps themselves count since they began cold: late ticks, unpaired records, and the like.",
             ["step", "what"],
             registry=registry,
@@ -48,7 +48,7 @@ class StreamMetrics:
         )
         self.behind_s = Gauge(
             "fabric_stream_behind_seconds",
-            "Age of the newest applied message when it was applied, by the broker's clock.",
+            "Age of the newest message when it was taken, by the broker's clock: how far the worker is behind.",
             ["topic"],
             registry=registry,
         )

@@ -11,7 +11,6 @@ from fabric_sentinel.broker import EmbeddedBroker
 from streams.app import LONGEST_WAIT_S, WrongTopicsError, wait_for_topics
 from streams.contract.kafka import KafkaConnection
 from streams.contract.topics import ALL
-from streams.transport import FETCH_MAX_WAIT_MS, QuickConsumer, QuickConsumerThread, QuickTransport
 
 WANTED = {topic.name: topic.partitions(2) for topic in ALL}
 
@@ -76,11 +75,3 @@ def test_another_partition_count_is_refused_at_once(new_embedded_broker: Callabl
     broker = new_embedded_broker(WANTED)
     with pytest.raises(WrongTopicsError, match="nic-counters has 2 partitions, not 5"):
         wait_for_topics(KafkaConnection(bootstrap=broker.bootstrap), 5, sleep=Sleeper(1, stop))
-
-
-def test_the_transport_is_fausts_own_but_for_the_wait_at_the_broker() -> None:
-    assert QuickTransport.Consumer is QuickConsumer
-    assert QuickConsumerThread._create_worker_consumer is not QuickConsumerThread.__mro__[1]._create_worker_consumer
-    assert hasattr(QuickConsumerThread.__mro__[1], "_create_worker_consumer")
-    assert hasattr(QuickConsumer.__mro__[1], "_new_consumer_thread")
-    assert FETCH_MAX_WAIT_MS == 50
