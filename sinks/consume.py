@@ -34,9 +34,12 @@ from streams.contract.wire import Decoder, Encoder, SchemaIds
 
 POLL_S = 0.1
 POLL_MESSAGES = 500
-COMMIT_TRIES = 3
+COMMIT_ANSWER_S = 5.0
+COMMIT_POLL_S = 0.005
+CLOSE_S = 5.0
 BROKER_ANSWER_S = 10.0
 PREFETCH_KBYTES = 16_384  # librdkafka's own default is 64 MB
+HEARTBEATS_A_SESSION = 15  # librdkafka's own defaults: 3 s of 45 s
 CUT_NOTE = "cut="
 
 
@@ -71,9 +74,12 @@ class ConsumeSettings:
     # None: go on after the last commit. Else nothing is ever committed, and each start reads this many seconds back
     # (None: the whole topic): for sinks whose state lives in memory.
     look_back_s: Mapping[str, float | None] | None = None
+    # Called once, by the loop, when a sink that looks back has written everything up to the ends of its partitions.
+    caught_up: Callable[[], None] | None = None
     health_every_s: float = 5.0
     retry_first_s: float = 0.5
     retry_most_s: float = 30.0
+    session_timeout_s: float = 45.0  # After a kill -9 the others of the group wait for so long
 
 
 def consume(settings: ConsumeSettings, sink: Sink, stop: threading.Event) -> None:
@@ -93,8 +99,11 @@ class _Loop:
         self._batches = Batches(settings.limits)
         self._owned: set[Place] = set()
         self._next: dict[Place, int] = {}
+        self._ended: set[Place] = set()  # Read up to the end at least once
+        self._caught_up = False
         self._reported_s = 0.0
         self._backing_off = False
+        self._commits = 0  # Sent, and not answered yet
         self._fatal: KafkaError | None = None
         self._consumer = Consumer(self._consumer_settings(), logger=_quiet())
         self._producer = _Reporter(settings, self._state)
@@ -109,19 +118,28 @@ class _Loop:
                 self._receive(POLL_S)
                 for batch in self._batches.due(time.monotonic()):
                     self._deliver(batch)
+                self._tell_caught_up()
                 self._report()
             for batch in self._batches.due(time.monotonic(), everything=True):
                 self._deliver(batch)
         finally:
             self._producer.report(self._epoch, self._all_counts())
             self._producer.close()
-            self._consumer.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Leave the group; but not for ever, as a pending commit to a dead broker would have it."""
+        closing = threading.Thread(target=self._consumer.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
 
     # Reading
 
     def _receive(self, timeout_s: float) -> None:
         for message in self._consumer.consume(POLL_MESSAGES, timeout_s):
-            if (error := message.error()) is not None:
+            if (error := message.error()) is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add((message.topic(), message.partition()))
+            elif error is not None:
                 self._state.trouble(f"topic {message.topic()}", error.str())
             elif (message.topic(), message.partition()) in self._owned:
                 self._state.well("kafka")
@@ -197,23 +215,41 @@ class _Loop:
         """Write down where this batch ends, so that after a crash the same cut is made and its token holds."""
         if batch.topic.spread and batch.records:
             self._commit(batch.topic, batch.partition, batch.first, note=f"{CUT_NOTE}{batch.last}")
+            self._await_commits()
 
     def _commit(self, topic: Topic, partition: int, offset: int, note: str = "") -> bool:
         if self._settings.look_back_s is not None:
             return True
         if (topic.name, partition) not in self._owned:
             return False
-        place = TopicPartition(topic.name, partition, offset, metadata=note) if note else None
-        for _ in range(COMMIT_TRIES):
-            try:
-                self._consumer.commit(
-                    offsets=[place or TopicPartition(topic.name, partition, offset)], asynchronous=False
-                )
-            except KafkaException:
-                self._state.counts["commits_failed"] += 1  # Written and not committed: it is read and written again
-            else:
-                return True
-        return False
+        place = TopicPartition(topic.name, partition, offset, **({"metadata": note} if note else {}))
+        try:
+            self._consumer.commit(offsets=[place], asynchronous=True)
+        except KafkaException:
+            self._state.counts["commits_failed"] += 1
+            return False
+        self._commits += 1
+        return True
+
+    def _committed(self, error: KafkaError | None, _places: list[TopicPartition]) -> None:
+        """A commit's answer. One that fails costs nothing but work: what it covers is read and written again."""
+        self._commits -= 1
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            self._state.counts["commits_failed"] += 1
+
+    def _await_commits(self) -> None:
+        """Until the broker has answered, but never long: a synchronous commit would block while it is dead."""
+        until_s = time.monotonic() + COMMIT_ANSWER_S
+        while self._commits > 0 and not self._stop.is_set() and time.monotonic() < until_s:
+            self._receive(COMMIT_POLL_S)
+
+    def _tell_caught_up(self) -> None:
+        if self._caught_up or self._settings.caught_up is None or not self._owned or not self._owned <= self._ended:
+            return
+        for batch in self._batches.due(time.monotonic(), everything=True):
+            self._deliver(batch)
+        self._caught_up = True
+        self._settings.caught_up()
 
     # Partitions come and go
 
@@ -235,6 +271,7 @@ class _Loop:
         self._batches.forget(places)
         for place in places:
             self._next.pop(place, None)
+            self._ended.discard(place)
 
     def _resume_cuts(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
@@ -300,11 +337,15 @@ class _Loop:
             "client.id": f"{self._settings.component}-{self._settings.instance}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": self._settings.caught_up is not None,
             "auto.offset.reset": "earliest",
             "allow.auto.create.topics": False,
+            "session.timeout.ms": int(self._settings.session_timeout_s * 1000),
+            "heartbeat.interval.ms": int(self._settings.session_timeout_s * 1000 / HEARTBEATS_A_SESSION),
             "topic.metadata.refresh.interval.ms": 10_000,
             "queued.max.messages.kbytes": PREFETCH_KBYTES,
             "error_cb": self._complain,
+            "on_commit": self._committed,
         }
 
 

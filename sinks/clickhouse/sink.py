@@ -66,6 +66,7 @@ class ClickHouseSettings:
     health_every_s: float = 5.0
     retry_first_s: float = 0.5
     retry_most_s: float = 30.0
+    session_timeout_s: float = 45.0
 
 
 def run(settings: ClickHouseSettings, stop: threading.Event) -> None:
@@ -87,6 +88,7 @@ def run(settings: ClickHouseSettings, stop: threading.Event) -> None:
                 health_every_s=settings.health_every_s,
                 retry_first_s=settings.retry_first_s,
                 retry_most_s=settings.retry_most_s,
+                session_timeout_s=settings.session_timeout_s,
             ),
             ClickHouseSink(store),
             stop,

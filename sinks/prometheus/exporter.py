@@ -48,7 +48,6 @@ class PrometheusSettings:
     group: str = "fabric-sentinel-prometheus"  # Begins the group's name: every life needs all partitions for itself
     registry: SchemaIds | None = None
     limits: Limits = DEFAULT_LIMITS
-    look_back_s: Mapping[str, float | None] | None = None
     health_every_s: float = 5.0
     session_timeout_s: float = 45.0
 
@@ -78,7 +77,8 @@ def run(settings: PrometheusSettings, stop: threading.Event) -> None:
                 topics=TOPICS,
                 limits=settings.limits,
                 registry=settings.registry,
-                look_back_s=LOOK_BACK_S if settings.look_back_s is None else settings.look_back_s,
+                look_back_s=LOOK_BACK_S,
+                caught_up=sink.caught_up,
                 health_every_s=settings.health_every_s,
                 session_timeout_s=settings.session_timeout_s,
             ),
@@ -97,7 +97,7 @@ class PrometheusSink(Collector):
     def __init__(self, cluster: str) -> None:
         self._model = Model(cluster)
         self._lock = threading.Lock()
-        self._caught_up = True
+        self._caught_up = False
         self._taken = 0
 
     def check(self, record: msgspec.Struct) -> None:
@@ -114,6 +114,11 @@ class PrometheusSink(Collector):
     def counts(self) -> Mapping[str, int]:
         """Records taken, for pipeline-health."""
         return {"records": self._taken}
+
+    def caught_up(self) -> None:
+        """From now on everything is told: the topics have been read up to their ends."""
+        with self._lock:
+            self._caught_up = True
 
     def collect(self) -> Iterable[Metric]:
         """The families of one scrape."""
