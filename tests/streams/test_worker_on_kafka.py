@@ -240,6 +240,24 @@ def test_a_joining_and_a_leaving_worker_lose_nothing(cluster: Cluster) -> None:
     print(f"rebalances: 0 of 3000 lost, {sum(seen.values()) - 3000} sent twice")
 
 
+def test_a_worker_frozen_beyond_its_session_loses_nothing_and_works_on(cluster: Cluster) -> None:
+    frozen = cluster.worker("fake")
+    cluster.worker("fake")
+    cluster.produce(steady(1, 50))
+    wait_until(lambda: len(slices_seen(cluster)) == 500, "both work", 60)
+    frozen.pause()
+    cluster.produce(steady(51, 100))
+    wait_until(lambda: len(slices_seen(cluster)) == 1000, "the other takes over when the session has expired", 60)
+
+    frozen.resume()
+    cluster.produce(steady(101, 150))
+
+    wait_until(lambda: len(slices_seen(cluster)) == 1500, "work goes on", 90)
+    seen = slices_seen(cluster)
+    assert set(seen) == all_slices(150)
+    print(f"frozen beyond its session: 0 of 1500 lost, {sum(seen.values()) - 1500} sent twice")
+
+
 def test_kill_9_loses_no_message_and_says_what_it_costs(cluster: Cluster) -> None:
     worker = cluster.worker("fake")
     cluster.produce(steady(1, 150))
