@@ -19,7 +19,7 @@ WHILE_LIVE = ("qp_destroyed", "qp_live", "mr_deregistered", "mr_live", "mr_live_
 PAIRS = [("qp_created", "qp_destroyed"), ("mr_registered", "mr_deregistered"), ("cq_created", "cq_destroyed")]
 
 PAYLOAD_BYTES = 2 * 200 * 65536  # two queue pairs, 200 messages each
-MTU_BYTES = 1024
+MTU_BYTES = 4096
 ETHERNET_BYTES = 14
 # IP 20, UDP 8, BTH 12, ICRC 4; the first packet of a message has a RETH of 16 more.
 PACKET_HEADER_BYTES, FIRST_PACKET_BYTES = 44, 16

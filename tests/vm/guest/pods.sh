@@ -14,3 +14,11 @@ in_folder() {
   shift
   exec "$@"
 }
+
+wait_for_lines() { # FILE LINES: give up, and end the guest, when they do not come
+  local tries=0
+  until [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; do
+    [ $((tries += 1)) -le 600 ] || { echo "$1 has not $2 lines after a minute"; exit 1; }
+    sleep 0.1
+  done
+}

@@ -54,7 +54,7 @@ class End:
         attributes.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
         self.pair.to_init(attributes)
         attributes.dest_qp_num = other.pair.qp_num
-        attributes.path_mtu = e.IBV_MTU_1024
+        attributes.path_mtu = e.IBV_MTU_4096
         attributes.max_dest_rd_atomic = attributes.max_rd_atomic = 1
         attributes.min_rnr_timer = 12
         attributes.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)

@@ -1,0 +1,72 @@
+# A victim and an aggressor on a shared bottleneck: two doses that hurt, two controls that do not. Sourced by guest scripts.
+#
+# Every queue pair that sends keeps 64 packets in v0's queue, so the dose is the number of queue pairs: the victim's
+# 128 KB take 52 ms alone and about 52 * (1 + 2 * dose) ms behind them. With 400 ms of computing per step that costs it
+# 32 % of its speed at dose 2 and 48 % at dose 4, within a point or two from run to run (docs in tests/vm/README.md).
+# The emulated CPUs are not what is tested: 20 Mbit/s is a small part of what they can send, the flood is paced at 5
+# MB/s (twice the limit, so that its queue is always full), and it polls at the lowest priority. Without the limit the
+# flood then costs the victim 1 to 2 %; unpaced it costs 5 to 15 %, for want of CPU.
+
+LIMIT=20mbit
+DOSES=(2 4)
+HARMLESS=4
+LEAD_S=${LEAD_S:-60}
+FLOOD_S=${FLOOD_S:-25}
+GAP_S=${GAP_S:-20}
+SLOW_MS=250
+VICTIM=(--bytes $((128 * 1024)) --message $((32 * 1024)) --depth 4 --compute-ms 400)
+PACE=(--rate_limit 5 --rate_units M --rate_limit_type SW --burst_size 1)
+
+VICTIM_UID=11111111-aaaa-4aaa-8aaa-111111111111
+AGGRESSOR_UID=22222222-bbbb-4bbb-8bbb-222222222222
+VICTIM_CONTAINER=$(printf 'a%.0s' {1..64})
+AGGRESSOR_CONTAINER=$(printf 'b%.0s' {1..64})
+
+# scene NAME COMMAND…: run a command and note when it began and ended in OUT/scenes.
+scene() {
+  local name=$1 start_s
+  shift
+  start_s=$(date +%s.%N)
+  "$@"
+  echo "{\"scene\": \"$name\", \"start_s\": $start_s, \"end_s\": $(date +%s.%N)}" >>"$out/scenes"
+}
+
+# flood QUEUE_PAIRS: the aggressor's pod writes for FLOOD_S seconds, 64 KB messages, 16 in flight each.
+flood() {
+  local common=(-x 1 -q "$1" -s 65536 -t 16 -u 18 -D "$FLOOD_S" "${PACE[@]}")
+  (in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 19 ib_write_bw -d rxe1 "${common[@]}" >>"$out/flood-server" 2>&1) &
+  local server=$! tries=0
+  until ss -ltn | grep -q ':18515 ' || [ $((tries += 1)) -gt 300 ]; do
+    kill -0 "$server" || { tail -3 "$out/flood-server"; exit 1; }
+    sleep 0.1
+  done
+  (in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 19 ib_write_bw -d rxe0 "${common[@]}" 10.9.0.2 >>"$out/flood" 2>&1)
+  wait "$server"
+}
+
+# run_scenes NCCL: all of it; the victim's log is OUT/victim.
+run_scenes() {
+  victim=$(pod_folder "$VICTIM_UID" "$VICTIM_CONTAINER")
+  aggressor=$(pod_folder "$AGGRESSOR_UID" "$AGGRESSOR_CONTAINER")
+  local slow=/run/fabric-lab/slow
+  mkdir -p /run/fabric-lab
+  fabric_limit "$LIMIT"
+  in_folder "$victim" nice -n -10 /usr/bin/python3 "$here/victim.py" --nccl "$1" "${VICTIM[@]}" \
+    --slow-while "$slow" --slow-ms "$SLOW_MS" >"$out/victim" 2>"$out/victim-errors" &
+  local job=$! dose
+  scene lead sleep "$LEAD_S"
+  for dose in "${DOSES[@]}"; do
+    scene "dose-$dose" flood "$dose"
+    scene gap sleep "$GAP_S"
+  done
+  fabric_free
+  scene free sleep "$GAP_S"
+  scene harmless flood "$HARMLESS"
+  scene gap sleep "$GAP_S"
+  touch "$slow"
+  scene slow flood "$HARMLESS"
+  rm -f "$slow"
+  scene gap sleep "$GAP_S"
+  kill -TERM "$job"
+  wait "$job"
+}
