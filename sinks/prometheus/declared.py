@@ -38,14 +38,14 @@ INCIDENT_OPEN = Declared(
 )
 INCIDENTS = Declared(
     name="fabric_sentinel_incidents_total",
-    meaning="Incidents that have ended, each counted once, with the verdict they ended with.",
+    meaning="Incidents, each counted once, when it is confirmed or ends otherwise, with the verdict it then has.",
     labels=("cluster", "kind", "verdict", "source"),
     is_counter=True,
 )
 GPU_LOST = Declared(
     name="fabric_sentinel_gpu_lost_seconds_total",
-    meaning="GPU time that slowed jobs lost in episodes that have ended; split by share among confirmed causes, "
-    "and with an empty cause where none is confirmed.",
+    meaning="GPU time that jobs lost to incidents from which they have recovered; split by share among confirmed "
+    "causes, and with an empty cause where none is confirmed.",
     labels=("cluster", "tenant", "cause_namespace", "kind", "verdict", "source"),
     is_counter=True,
 )

@@ -1,4 +1,4 @@
-"""Incidents as samples: gauges for those that are open, counters for those that have ended."""
+"""Incidents as samples: gauges for those that are open, counters for those that are decided."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _WHOLE_E4 = 10_000
 
 
 class Incidents:
-    """The highest revision of each incident that is open, and what those that ended add up to.
+    """The highest revision of each incident that is open, and what those that are decided add up to.
 
-    Counters must never go down, and findings are corrected. So each incident is counted when it is first seen to have
-    ended, each victim's loss when the victim is first seen to have recovered (an episode's closing revision is its
-    last), and neither is taken back. What a victim lost is counted by episode: that an incident is merged into another
-    one, and the victim with it, counts nothing twice. Everything is counted again from the compacted topic after a
-    restart, and comes out the same, but for what was regrouped after it had ended: that is told as it stands in the
-    end.
+    Counters must never go down, and findings are corrected. So an incident is counted once, when it is decided:
+    confirmed, which it stays, or ended. A victim's loss is counted once, when the victim has recovered (an episode's
+    closing revision is its last) from a decided incident; it is counted by episode, so that an incident merged into
+    another one, and its victim with it, counts nothing twice. Nothing is taken back. After a restart everything is
+    counted again from the compacted topic and comes out the same, but for what was regrouped after it was counted.
     """
 
     def __init__(self) -> None:
         self._revisions: dict[str, int] = {}
         self._open: dict[str, Incident] = {}
-        self._ended: set[str] = set()
+        self._counted: set[str] = set()
         self._charged: set[str] = set()
-        self._ended_by: Counter[tuple[str, ...]] = Counter()
+        self._counted_by: Counter[tuple[str, ...]] = Counter()
         self._lost_ms_by: Counter[tuple[str, ...]] = Counter()
 
     def apply(self, incident: Incident) -> None:
@@ -42,13 +41,10 @@ class Incidents:
         self._open.pop(incident.incident_id, None)
         if incident.merged_into is not None:
             return  # Its victim is among those of the incident that it was merged into
-        for victim in incident.victims:
-            self._charge(incident, victim)
         if incident.recovered_tick is None:
             self._open[incident.incident_id] = incident
-        elif incident.incident_id not in self._ended:
-            self._ended.add(incident.incident_id)
-            self._ended_by[(incident.cluster, incident.kind, incident.verdict, incident.source)] += 1
+        if incident.verdict is Verdict.CONFIRMED or incident.recovered_tick is not None:
+            self._count(incident)
 
     def samples(self, now_us: int) -> Iterator[Sample]:
         """The gauges and counters as they stand."""
@@ -57,8 +53,15 @@ class Incidents:
             if us_of_tick(incident.as_of_tick) >= now_us - FORGET_OPEN_US:
                 opened.update(set(_places(incident)))
         yield from (Sample(INCIDENT_OPEN, labels, count) for labels, count in opened.items())
-        yield from (Sample(INCIDENTS, labels, count) for labels, count in self._ended_by.items())
+        yield from (Sample(INCIDENTS, labels, count) for labels, count in self._counted_by.items())
         yield from (Sample(GPU_LOST, labels, lost_ms / 1000) for labels, lost_ms in self._lost_ms_by.items())
+
+    def _count(self, incident: Incident) -> None:
+        if incident.incident_id not in self._counted:
+            self._counted.add(incident.incident_id)
+            self._counted_by[(incident.cluster, incident.kind, incident.verdict, incident.source)] += 1
+        for victim in incident.victims:
+            self._charge(incident, victim)
 
     def _charge(self, incident: Incident, victim: Victim) -> None:
         if victim.recovered_tick is None or victim.gpu_ms_lost is None or victim.episode_id in self._charged:
