@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from streams.contract import features
@@ -94,6 +95,7 @@ class Scene:
     restart_at: dict[str, int] = field(default_factory=dict)  # New agent epoch from this tick on
     join_at: dict[str, int] = field(default_factory=dict)  # Node appears at this tick
     price_micros: int | None = 2_500_000
+    price_drifts: bool = False  # The pods are written again each second, the price growing by one each tick
     link_down: tuple[str, int] | None = None  # node, tick
     source: Source = Source.KERNEL
 
@@ -107,11 +109,16 @@ class Scene:
             (topic, p): [] for topic in ("nic-counters", "nccl-throughput", "node-pods") for p in range(self.partitions)
         }
         for node in self.nodes():
-            logs["node-pods", self._partition(node)].append(self._pods(node))
+            logs["node-pods", self._partition(node)].append(self._pods(node, self.price_micros))
         for tick in range(0, self.ticks, FLUSH):
             if tick % 10 == 0:
                 for (topic, _), log in logs.items():
                     log.append(_clock(topic, START + tick))
+            for node in self.nodes() if self.price_drifts and tick % 10 == 5 else ():
+                record = self._pods(node, (self.price_micros or 0) + tick)
+                logs["node-pods", self._partition(node)].append(
+                    msgspec.structs.replace(record, as_of_tick=START + tick)
+                )
             for node in self.nodes():
                 if tick < self.join_at.get(node, 0):
                     continue
@@ -138,7 +145,7 @@ class Scene:
     def _partition(self, node: str) -> int:
         return self.partition_of.get(node, 0)
 
-    def _pods(self, node: str) -> NodePods:
+    def _pods(self, node: str, price_micros: int | None) -> NodePods:
         pods = [
             Pod(
                 pod_uid=f"{t.name}-{node}",
@@ -173,7 +180,7 @@ class Scene:
             seq=1,
             as_of_tick=START,
             pods=pods,
-            facts=NodeFacts(gpu_hour_price_micros=self.price_micros, currency="USD", price_source="file"),
+            facts=NodeFacts(gpu_hour_price_micros=price_micros, currency="USD", price_source="file"),
         )
 
     def _flush(self, node: str, tick: int, played: list[Played]) -> tuple[NicCounters, NcclThroughput]:

@@ -126,3 +126,7 @@ def test_a_snapshot_in_between_changes_nothing() -> None:
         correlate = Correlate.restore(CorrelateSettings(), correlate.snapshot())
         kept |= {incident.incident_id: incident for incident in correlate.apply(one)}
     assert kept == expected
+
+
+def test_two_causes_on_one_node_at_one_time_are_two_incidents() -> None:
+    assert len(standing(last([episode("a", 1, causes=[cause("p")]), episode("b", 1, causes=[cause("q")])]))) == 2

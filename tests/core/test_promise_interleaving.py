@@ -36,6 +36,7 @@ def troubled_scene() -> Scene:
         silent={"n2": (120, 190), "n3": (400, 460)},
         restart_at={"n1": 150},
         join_at={"n4": 100},
+        price_drifts=True,
     )
 
 

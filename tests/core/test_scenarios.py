@@ -295,3 +295,19 @@ def test_a_job_that_begins_to_hand_over_other_amounts_is_not_called_slow_for_lon
     state = kept.states["train/job/llama"]
     assert (state.health, state.job_epoch) == (Health.HEALTHY, 1)
     assert abs((state.baseline_us or 0) - 800_000) <= 8_000
+
+
+def test_queue_pairs_count_for_nothing_beside_a_port_that_somebodys_bytes_fill() -> None:
+    opener = Load(name="opener", node="n1", on=ON, qps=4096)
+    incident = only(run(Scene(ticks=1500, trainings=[LLAMA], loads=[NOISY, opener])))
+    assert (incident.kind, names(incident)) == (Kind.BANDWIDTH_SATURATION, ["noisy"])
+    assert reasons(incident) == {"opener": "port_full_of_bytes"}
+
+
+def test_two_containers_of_one_pod_are_one_suspect() -> None:
+    half = {"node": "n1", "on": ON, "tx_per_tick": 2_500_000}
+    incident = only(
+        run(Scene(ticks=1500, trainings=[LLAMA], loads=[Load(name="pair", **half), Load(name="pair", **half)]))
+    )
+    (cause,) = incident.causes
+    assert (cause.pod, cause.share_e4, cause.episode_level) == ("pair", 10_000, 5_000_000)
