@@ -16,6 +16,10 @@ def breaks(older: str, newer: str) -> list[str]:
     one, and nothing changes its type or name. So every version reads every other, forwards and backwards.
     """
     old, new = json.loads(older), json.loads(newer)
+    if old.get("namespace") != new.get("namespace"):
+        return [
+            f"namespace {old.get('namespace')} would become {new.get('namespace')}: registries call that another type"
+        ]
     return list(_compare(old, new, _named(old), _named(new), _name(old, ""), frozenset()))
 
 

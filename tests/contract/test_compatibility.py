@@ -70,6 +70,7 @@ def test_adding_a_symbol_to_an_enum_with_a_default_breaks_nobody() -> None:
             lambda s: field(s, "counters")["type"]["fields"].pop(0),
             "NicCounters.counters.moving_ids: would be gone",
         ),
+        (lambda s: s.update(namespace="other"), "would become other: registries call that another type"),
         (lambda s: s.update(name="Counters"), "type NicCounters would be called Counters"),
         (lambda s: field(s, "about")["type"].append("string"), "the union would have 3 branches instead of 2"),
     ],
