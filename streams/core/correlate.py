@@ -224,10 +224,11 @@ def _causes(members: list[Episode]) -> list[Cause]:
 
 
 def _ruled_out(members: list[Episode], named: set[str]) -> list[RuledOut]:
-    """Each disproof once, under the earliest member that found it; a named cause is not ruled out beside it."""
+    """Each disproof once, under the earliest member that found it; neither a cause nor a victim is ruled out."""
+    apart = named | {pod.pod_uid for episode in members for pod in episode.pods}
     found: dict[tuple[str, str | None, str | None, str], RuledOut] = {}
     for episode in members:
         for entry in episode.ruled_out:
-            if entry.holder not in named:
+            if entry.holder not in apart:
                 found.setdefault((entry.what, entry.holder, entry.node, entry.reason), entry)
     return list(found.values())

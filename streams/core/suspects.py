@@ -234,11 +234,11 @@ def _judge(
         "episode_level": whole(before.episode),
         "onset_tick": bracket.onset_tick,
     }
-    if before.rise_tick is not None:
-        numbers["edge_tick"] = before.rise_tick
-    if before.fall_tick is not None:
-        numbers["stop_tick"] = before.fall_tick
     reason = _timing(before, bracket)
+    if dose > 0 and before.rise_tick is not None:  # Who did no more than before has no edges
+        numbers["edge_tick"] = before.rise_tick
+    if dose > 0 and before.fall_tick is not None:
+        numbers["stop_tick"] = before.fall_tick
     if reason in {None, "started_after"} and (dose < floor or dose < NOISE_FACTOR * before.spread):
         reason = "too_little"
         numbers["floor"] = whole(floor)
