@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+COMPONENT = "sink-prometheus"  # As the exporter names itself
 JOB_LABELS = ("cluster", "hpc_job", "tenant", "source")
 COMPONENT_LABELS = ("cluster", "component", "component_instance", "source")
 

@@ -16,13 +16,12 @@ from prometheus_client.registry import Collector
 
 from sinks.batches import DEFAULT_LIMITS, Batch, Limits
 from sinks.consume import ConsumeSettings, consume
-from sinks.prometheus.declared import Declared, Sample
+from sinks.prometheus.declared import COMPONENT, Declared, Sample
 from sinks.prometheus.model import Model
 from streams.contract.kafka import KafkaConnection
 from streams.contract.topics import DEAD_LETTERS, EPISODES, INCIDENTS, JOB_STATES, PIPELINE_HEALTH
 from streams.contract.wire import SchemaIds
 
-COMPONENT = "sink-prometheus"
 TOPICS = (INCIDENTS, EPISODES, JOB_STATES, PIPELINE_HEALTH, DEAD_LETTERS)
 # Nothing is committed: all that is known lives in memory, and each start reads so far back that it knows the same.
 # Incidents are compacted and kept for ever, so their counters come back whole. The others reach past what the model

@@ -7,14 +7,17 @@ from collections import Counter
 import msgspec
 
 from sinks.prometheus.components import Components
-from sinks.prometheus.declared import CAUGHT_UP, DEAD_LETTERS, DROPPED_SERIES, Declared, Sample
+from sinks.prometheus.declared import CAUGHT_UP, COMPONENT, DEAD_LETTERS, DROPPED_SERIES, Declared, Sample
 from sinks.prometheus.incidents import Incidents
 from sinks.prometheus.jobs import Jobs
+from streams.contract import topics
 from streams.contract.findings import Episode, Incident, JobState
 from streams.contract.plumbing import DeadLetter, PipelineHealth
 
 MOST_SERIES = 10_000  # Of one metric: job keys come from tenants' environment, so somebody can invent them at will
 LABEL_LENGTH = 200
+READERS = ("stream", "sink-clickhouse", COMPONENT)
+READ = [topic.name for topic in topics.ALL if topic != topics.STATE]
 
 
 class Model:
@@ -25,7 +28,8 @@ class Model:
         self._incidents = Incidents()
         self._jobs = Jobs()
         self._components = Components()
-        self._letters: Counter[tuple[str, ...]] = Counter()
+        # From 0 on: Prometheus cannot know that a series which begins at 1 was 0 before
+        self._letters = Counter({(cluster, topic, reader): 0 for topic in READ for reader in READERS})
         self._letters_through = -1
 
     def apply(self, offset: int, record: msgspec.Struct) -> None:

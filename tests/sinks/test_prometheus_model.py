@@ -40,7 +40,7 @@ def told(*records: msgspec.Struct, now_us: int = NOW_US) -> dict[str, float]:
         model.apply(offset, record)
     series = shown(model.samples(now_us, caught_up=True))
     assert series.pop("exporter_caught_up") == 1
-    return series
+    return {name: value for name, value in series.items() if not name.startswith("dead_letters_total")}
 
 
 def running(revision: int = 3, **changes: object) -> Incident:
@@ -151,7 +151,7 @@ def test_no_counter_ever_goes_down_whatever_is_corrected() -> None:
         now = shown([s for s in model.samples(NOW_US, caught_up=True) if s.metric.name in counters])
         assert all(now[series] >= value for series, value in before.items())
         before = now
-    assert before == {ENDED: 1, LOST: 2 * 967.68}
+    assert {series: value for series, value in before.items() if value} == {ENDED: 1, LOST: 2 * 967.68}
 
 
 def cause(namespace: str, share_e4: int) -> Cause:
@@ -377,7 +377,9 @@ def test_dead_letters_are_counted_by_topic_and_component_each_once() -> None:
     for offset in (7, 8, 7, 8, 9):
         model.apply(offset, letter)
     model.apply(10, msgspec.structs.replace(letter, topic="node-pods"))
-    assert shown(model.samples(NOW_US, caught_up=True)) == {
+    series = shown(model.samples(NOW_US, caught_up=True))
+    assert len(series) == 1 + 9 * 3  # Every topic that is read, and who reads: counters begin at 0, not at 1
+    assert {name: value for name, value in series.items() if value} == {
         "exporter_caught_up": 1,
         'dead_letters_total{cluster="lab",topic="nic-counters",component="stream"}': 3,
         'dead_letters_total{cluster="lab",topic="node-pods",component="stream"}': 1,
