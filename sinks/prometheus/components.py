@@ -50,11 +50,8 @@ class Components:
         self._reports: dict[tuple[str, str, str], PipelineHealth] = {}
 
     def apply(self, report: PipelineHealth) -> None:
-        """Take a report; an older one than is known changes nothing."""
-        key = (report.cluster, report.component, report.instance)
-        known = self._reports.get(key)
-        if known is None or known.us <= report.us:
-            self._reports[key] = report
+        """Take a report. The last one in the log holds, whatever it says of the time: a clock may have been set back."""
+        self._reports[(report.cluster, report.component, report.instance)] = report
 
     def forget(self, now_us: int) -> None:
         """Let go of those that have been silent for long."""

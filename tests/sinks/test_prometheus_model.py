@@ -349,6 +349,11 @@ def test_a_component_that_is_silent_for_ten_minutes_is_forgotten() -> None:
     assert told(report(us=NOW_US - 600_000_001)) == {}
 
 
+def test_the_last_report_holds_though_its_clock_was_set_back() -> None:
+    ahead, corrected = report(us=NOW_US + 3_600_000_000, counts={"dropped": 1}), report(counts={"dropped": 2})
+    assert told(ahead, corrected) == told(corrected)
+
+
 def test_process_ids_are_in_no_label_and_a_restart_goes_on_under_the_same_one() -> None:
     dead = report(component="stream", instance="host-1:4711", us=NOW_US - 40_000_000, counts={"dropped": 9})
     living = report(component="stream", instance="host-1:4712", counts={"dropped": 1})
