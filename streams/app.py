@@ -18,6 +18,7 @@ from mode.supervisors import CrashingSupervisor
 from prometheus_client import start_http_server
 from yarl import URL
 
+from streams.complaints import Complaints
 from streams.contract.errors import RetryableError
 from streams.contract.kafka import KafkaConnection
 from streams.contract.plumbing import HealthStatus, PipelineHealth
@@ -125,9 +126,11 @@ class _Agents:
         self._told: set[int] = set()  # Input partitions whose known pods the join has been given
         self._epoch = uuid.uuid4().hex[:12]
         self._encode_health = Encoder(PIPELINE_HEALTH)
+        self._complaints = Complaints()
 
     def declare(self) -> None:
         """Register everything with the app."""
+        self._complaints.attach()
         for name, topics in ((JOIN, INPUTS), (JUDGE, (JOB_SLICES,)), (CORRELATE, (EPISODES, JOB_STATES))):
             source = self._channel(*(topic.name for topic in topics))
             self._app.agent(source, name=name)(self._agent(name))
@@ -202,6 +205,7 @@ class _Agents:
         return sent
 
     async def _settle(self) -> None:
+        self._complaints.look(time.time())
         for deliveries in self._deliveries.values():
             await deliveries.settle()
         self._metrics.in_flight.set(sum(map(len, self._deliveries.values())))
@@ -268,9 +272,10 @@ def run_worker(settings: WorkerSettings, *, makers: Makers | None = None) -> Non
         registered_ids=_registered_ids(settings),
     )
     app = build_app(settings, flow, metrics)
-    for chatty in ("faust", "mode", "aiokafka", "streams.transport"):
+    for chatty in ("faust", "mode", "streams.transport"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True, stdout=sys.stderr)
+    worker.spinner = None  # It writes control characters even where nobody looks
     worker.execute_from_commandline()
 
 

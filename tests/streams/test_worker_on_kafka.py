@@ -336,6 +336,9 @@ def test_a_broker_that_goes_and_comes_back_stops_work_for_that_time_only(cluster
     wait_until(lambda: len(slices_seen(cluster)) == 1000, "work goes on", 90)
     assert worker.pid is not None
     assert set(slices_seen(cluster)) == all_slices(100)
+    wait_until(lambda: "Kafka works again" in worker.log_path.read_text(), "it says so", 30)
+    lines = [line for line in worker.log_path.read_text().splitlines() if "streams.app partitions" not in line]
+    assert len(lines) <= 4, lines  # One for each change of state, where aiokafka alone would write a hundred
 
 
 def test_malformed_messages_become_dead_letters_with_everything_they_had(cluster: Cluster) -> None:
