@@ -47,9 +47,9 @@ def demo(settings: Load, headless: bool, as_json: bool, seed: int, data: Path | 
 def agent(settings: Load) -> None:
     """Watch this node: RDMA objects and bytes, NCCL calls, port counters, ten times a second.
 
-    Needs root, or CAP_BPF and CAP_PERFMON for the probes and CAP_SYS_PTRACE to read other processes' maps, and on the
-    host python3-bpfcc and kernel headers. What cannot be seen becomes a named gap, and everything else goes on. Nothing on the
-    node is changed and no packet is sent.
+    Needs root, or CAP_BPF and CAP_PERFMON for the probes and CAP_SYS_PTRACE to read other processes' maps, and on
+    the host python3-bpfcc and kernel headers. What cannot be seen becomes a named gap, and everything else goes on.
+    Nothing on the node is changed and no packet is sent.
     """
     from producers.agent import AgentSettings, run
 
