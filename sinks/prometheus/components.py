@@ -50,7 +50,7 @@ class Components:
         self._reports: dict[tuple[str, str, str], PipelineHealth] = {}
 
     def apply(self, report: PipelineHealth) -> None:
-        """Take a report. The last one in the log holds, whatever it says of the time: a clock may have been set back."""
+        """Take a report; the last one in the log holds, whatever its clock says: it may have been set back."""
         self._reports[(report.cluster, report.component, report.instance)] = report
 
     def forget(self, now_us: int) -> None:
