@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.clickhouse.columns import ArrayRows, Coded, Holes, coded
-from sinks.clickhouse.series_rows import bases, runs
+from sinks.clickhouse.series_rows import bases, distinct_lists, runs
 from streams.contract.inputs import Holder, NicCounters
 from streams.contract.series import unpack_pairs
 
@@ -20,9 +20,9 @@ def holder_run_rows(records: Sequence[NicCounters]) -> ArrayRows:
     features = [record.features for record in records]
     found = runs(features, first_tick.tolist(), ticks.tolist())
     holding_base = bases(len(record.holdings) // 4 for record in records)
-    name_base = bases(len(record.feature_names) for record in records)
+    name_base, names = distinct_lists(record.feature_names for record in records)
     unread, unread_entity, unread_name = _unread(records)
-    record = np.concatenate((found.record, unread))
+    record: NDArray[np.int64] = np.concatenate((found.record, unread))
     holding = holding_base[record] + np.concatenate((found.entity, unread_entity))
     name = name_base[record] + np.concatenate((found.name, unread_name))
     return ArrayRows(
@@ -32,7 +32,7 @@ def holder_run_rows(records: Sequence[NicCounters]) -> ArrayRows:
             "cluster": coded(r.cluster for r in records).at(record),
             "node": coded(r.node for r in records).at(record),
             **{column: values.at(holding) for column, values in _holdings(records).items()},
-            "feature": coded(feature for r in records for feature in r.feature_names).at(name),
+            "feature": coded(names).at(name),
             "tick": np.concatenate((found.tick, first_tick[unread])),
             "ticks": np.concatenate((found.ticks, ticks[unread])),
             "value": Holes(

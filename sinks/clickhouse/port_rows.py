@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sinks.clickhouse.columns import ArrayRows, Holes, ValueRows, coded, value_rows
-from sinks.clickhouse.series_rows import bases, runs
+from sinks.clickhouse.series_rows import bases, distinct_lists, runs
 from streams.contract.counters import counter_spec
 from streams.contract.inputs import NicCounters, Port
 
@@ -20,8 +20,8 @@ def port_run_rows(records: Sequence[NicCounters]) -> ArrayRows:
         [record.ticks for record in records],
     )
     port = bases(len(record.ports) for record in records)[found.record] + found.entity
-    name = bases(len(record.counter_names) for record in records)[found.record] + found.name
-    counters = coded(name for record in records for name in record.counter_names)
+    begins, names = distinct_lists(record.counter_names for record in records)
+    name, counters = begins[found.record] + found.name, coded(names)
     specs = [counter_spec(counter) for counter in counters.values]
     counter = counters.codes[name]
     devices = coded(port.device for record in records for port in record.ports)

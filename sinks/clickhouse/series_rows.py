@@ -18,9 +18,9 @@ from streams.contract.series import MISSING, PackedSeries
 class Runs:
     """Row i: `value[i]` held in `ticks[i]` ticks from `tick[i]` on."""
 
-    record: NDArray[np.int64]  # Index into the records that were given
-    entity: NDArray[np.int64]  # As the record numbers them
-    name: NDArray[np.int64]
+    record: NDArray[np.int32]  # Index into the records that were given
+    entity: NDArray[np.int32]  # As the record numbers them
+    name: NDArray[np.int32]
     tick: NDArray[np.int64]
     ticks: NDArray[np.uint16]
     value: NDArray[np.int64]
@@ -51,8 +51,8 @@ def _moving(packed: Sequence[PackedSeries], first: NDArray[np.int64], ticks: NDA
     record = record[row]
     return Runs(
         record=record,
-        entity=ids[row] >> 16,
-        name=ids[row] & 0xFFFF,
+        entity=_entity(ids[row]),
+        name=_name(ids[row]),
         tick=first[record] + offset,
         ticks=np.ones(len(at), np.uint16),
         value=values[at],
@@ -66,18 +66,26 @@ def _steady(packed: Sequence[PackedSeries], first: NDArray[np.int64], ticks: NDA
     record = record[at]
     return Runs(
         record=record,
-        entity=ids[at] >> 16,
-        name=ids[at] & 0xFFFF,
+        entity=_entity(ids[at]),
+        name=_name(ids[at]),
         tick=first[record],
         ticks=ticks[record].astype(np.uint16),
         value=values[at],
     )
 
 
-def _ids(raw: Sequence[bytes], record: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ids(raw: Sequence[bytes], record: Sequence[int]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
     """Every id, and the record that it belongs to."""
     counts = np.fromiter((len(part) // 4 for part in raw), np.int64, len(raw))
-    return np.frombuffer(b"".join(raw), "<u4").astype(np.int64), np.repeat(np.asarray(record, np.int64), counts)
+    return np.frombuffer(b"".join(raw), "<u4"), np.repeat(np.asarray(record, np.int32), counts)
+
+
+def _entity(ids: NDArray[np.uint32]) -> NDArray[np.int32]:
+    return (ids >> 16).astype(np.int32)
+
+
+def _name(ids: NDArray[np.uint32]) -> NDArray[np.int32]:
+    return (ids & 0xFFFF).astype(np.int32)
 
 
 def _joined(parts: Sequence[Runs]) -> Runs:
@@ -95,3 +103,17 @@ def bases(sizes: Iterable[int]) -> NDArray[np.int64]:
     """Where each record's part begins in a list of all records' parts."""
     ends = np.cumsum(np.fromiter(sizes, np.int64))
     return np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+
+
+def distinct_lists(lists: Iterable[Sequence[str]]) -> tuple[NDArray[np.int64], list[str]]:
+    """Where each record's list of names begins in a list of all distinct ones: nodes of a kind name the same."""
+    begins: dict[tuple[str, ...], int] = {}
+    names: list[str] = []
+    found = []
+    for part in lists:
+        key = tuple(part)
+        if (begin := begins.get(key)) is None:
+            begin = begins[key] = len(names)
+            names += part
+        found.append(begin)
+    return np.array(found, np.int64), names
