@@ -8,6 +8,7 @@ import numpy as np
 from streams.core.settings import JudgeSettings
 
 MAD_TO_SIGMA = 1.4826
+FEW = 8  # A spread from few steps is uncertain: 40 % wider at 20 of them, 4 % at 200
 REFRESH = 25  # A full window moves little with one step
 
 
@@ -41,6 +42,7 @@ def add_quiet(baseline: Baseline, step_us: int, settings: JudgeSettings) -> None
         level = float(np.median(values))
         spread = MAD_TO_SIGMA * float(np.median(np.abs(values - level)))
         baseline.level_us = max(int(level), 1)
+        spread *= 1 + FEW / len(values)
         baseline.scale_us = max(spread, level * settings.scale_floor_e4 / 10_000)
 
 

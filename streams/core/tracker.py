@@ -9,7 +9,7 @@ from streams.contract.header import Source
 from streams.contract.slices import JobSlice
 from streams.contract.ticks import TICK_US
 from streams.core.baseline import Baseline, add_quiet, start_again
-from streams.core.change import SMALLEST_PART, cusum, split
+from streams.core.change import SMALLEST_PART, cusum, split, stands_out
 from streams.core.episode import (
     Open,
     add_slow,
@@ -35,6 +35,7 @@ KEPT_RECENT = 400  # Steps: enough to compare bytes over the quiet time before a
 BYTES_TOLERANCE = 0.02  # A job that hands over this much more or less per step does other work
 LOST_ANCHOR_STEPS = 20
 LOST_ANCHOR_US = 10_000_000
+TOO_SMALL_STEPS = 200  # A shift below the minimum effect that lasts this long is how the job runs now
 MEMORY_OF_NODE_TICKS = 600  # A node that left the job is no longer told as its node after a minute
 
 
@@ -51,7 +52,7 @@ class Track(msgspec.Struct, kw_only=True):
     baseline: Baseline = msgspec.field(default_factory=Baseline)
     alarm_total: float = 0.0
     fast_total: float = 0.0
-    slow_run: int = 0
+    undecided: list[int] = []  # Durations since the alarm's sum left zero: quiet if it returns there
     newest_us: int | None = None
     recent: list[Sample] = []  # Steps outside episodes
     slow_spans: list[tuple[int, int]] = []  # First and last tick of earlier episodes that the history still holds
@@ -146,7 +147,7 @@ class Tracker:
         track.steps = Steps()
         self._rosters.clear()
         track.baseline = Baseline()
-        track.alarm_total, track.fast_total, track.slow_run, track.recent = 0.0, 0.0, 0, []
+        track.alarm_total, track.fast_total, track.undecided, track.recent = 0.0, 0.0, [], []
 
     def _end_episode(self, out: list[Episode | JobState]) -> None:
         episode, self._track.episode = self._track.episode, None
@@ -171,22 +172,32 @@ class Tracker:
         track.fast_total = cusum(track.fast_total, -z, k=settings.cusum_k, clip=settings.z_clip)
         if track.fast_total >= settings.cusum_h:
             self._faster()
-        if track.alarm_total > 0:
-            track.slow_run += 1
-        else:
-            track.slow_run = 0
-            add_quiet(baseline, sample.step_us, settings)
-        if track.alarm_total >= settings.cusum_h and track.slow_run >= settings.minimum_slow:
+        track.undecided.append(sample.step_us)
+        if track.alarm_total == 0 or len(track.undecided) > TOO_SMALL_STEPS:
+            self._were_quiet(len(track.undecided))
+        elif track.alarm_total >= settings.cusum_h and len(track.undecided) >= settings.minimum_slow:
             self._alarm(out)
+
+    def _were_quiet(self, count: int) -> None:
+        """The oldest undecided steps belonged to no slowdown. All of them count: leaving out the slower half of the
+        noise would make the baseline faster than the job ever was."""
+        track = self._track
+        for step_us in track.undecided[:count]:
+            add_quiet(track.baseline, step_us, self._settings)
+        track.undecided, track.alarm_total = [], 0.0
 
     def _faster(self) -> None:
         """A job that has become faster is compared with its new pace as soon as enough steps show it."""
         track, settings = self._track, self._settings
-        track.fast_total = 0.0
         samples = track.recent[-settings.split_window :]
         fast = [sample.step_us for sample in samples[split([sample.step_us for sample in samples]) :]]
-        if sum(fast) / len(fast) < track.baseline.level_us * (1 - settings.minimum_effect_e4 / 10_000):
+        twice, quiet = 2 * track.baseline.level_us, track.baseline.quiet
+        mirrored = [twice - step_us for step_us in fast], [twice - step_us for step_us in quiet]
+        enough = len(fast) >= settings.baseline_iterations
+        if enough and stands_out(*mirrored, track.baseline.level_us, minimum_e4=settings.minimum_effect_e4):
             start_again(track.baseline, fast)
+            track.fast_total = 0.0
+        track.fast_total = min(track.fast_total, settings.cusum_h)
 
     def _alarm(self, out: list[Episode | JobState]) -> None:
         track, settings = self._track, self._settings
@@ -194,11 +205,11 @@ class Tracker:
         first = split([sample.step_us for sample in samples])
         slow = samples[first:]
         level, scale, steps = baseline_copy(track.baseline)
-        mean = sum(sample.elapsed_us for sample in slow) / sum(sample.steps for sample in slow)
-        if mean < level * (1 + settings.minimum_effect_e4 / 10_000):
-            track.alarm_total = min(track.alarm_total, settings.cusum_h)  # Real, but too small to be worth a word
+        durations = [sample.step_us for sample in slow]
+        if not stands_out(durations, track.baseline.quiet, level, minimum_e4=settings.minimum_effect_e4):
+            track.alarm_total = min(track.alarm_total, settings.cusum_h)  # Wait for more, or for the sum to fall
             return
-        track.alarm_total, track.slow_run = 0.0, 0
+        self._were_quiet(max(len(track.undecided) - len(slow), 0))
         if track.episode is not None:
             self._close(track.episode, out)
         track.recent = [sample for sample in track.recent if sample.end_us <= slow[0].start_us]

@@ -311,3 +311,10 @@ def test_two_containers_of_one_pod_are_one_suspect() -> None:
     )
     (cause,) = incident.causes
     assert (cause.pod, cause.share_e4, cause.episode_level) == ("pair", 10_000, 5_000_000)
+
+
+@pytest.mark.parametrize("noise_e4", [100, 300, 600])
+def test_noise_alone_raises_no_alarm_and_leaves_the_baseline_in_its_middle(noise_e4: int) -> None:
+    kept = run(Scene(ticks=4000, trainings=[Training(name="noisy", nodes=("n1",), noise_e4=noise_e4)]))
+    assert kept.episodes == {}
+    assert kept.states["train/job/noisy"].baseline_us == pytest.approx(550_000, rel=0.01)
