@@ -109,13 +109,13 @@ def produce(bootstrap: str, topic: Topic, records: Sequence[msgspec.Struct | byt
     assert producer.flush(20) == 0
 
 
-def read_all(bootstrap: str, topic: Topic, count: int) -> list[msgspec.Struct]:
-    """The first `count` records of a topic's partition 0."""
+def read_all(bootstrap: str, topic: Topic, count: int, *, patience_s: float = 20.0) -> list[msgspec.Struct]:
+    """The first `count` records of a topic's partition 0, or fewer if there are no more for so long."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0})
     consumer.assign([TopicPartition(topic.name, 0, 0)])
     decoder = Decoder(topic)
     found: list[msgspec.Struct] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience_s
     while len(found) < count and time.monotonic() < deadline:
         for message in consumer.consume(100, 0.2):
             assert message.error() is None, message.error()
