@@ -38,17 +38,19 @@ def test_a_few_very_long_steps_among_normal_ones_do_not_stand_out() -> None:
     assert not stands_out([1600, 1400, 1035], tailed, 1000, minimum_e4=300)
 
 
-@pytest.mark.parametrize(("noise", "tail"), [(0.01, 0.0), (0.02, 0.03), (0.05, 0.0)])
-def test_hours_of_noise_raise_no_alarm(noise: float, tail: float) -> None:
+@pytest.mark.parametrize(("noise", "tail"), [(0.01, 0.03), (0.02, 0.0), (0.05, 0.0)])
+def test_noise_raises_at_most_one_alarm_in_ten_job_hours(noise: float, tail: float) -> None:
     chance = np.random.default_rng(3)
-    steps = 4 * 7200
+    steps = 10 * 7200
     wobble = np.where(chance.random(steps) < tail, chance.exponential(0.3, steps), chance.normal(0, noise, steps))
-    track = Track()
+    track, alarms = Track(), 0
     tracker = Tracker(JudgeSettings(), track)
     now_us = 10**15
     for part in np.maximum(wobble, -0.5).tolist():
         elapsed_us = int(500_000 * (1 + part))
         now_us += elapsed_us
         tracker._step(Sample(end_us=now_us, steps=1, elapsed_us=elapsed_us), [])
-        assert track.episode is None
+        if track.episode is not None:
+            alarms, track.episode = alarms + 1, None
+    assert alarms <= 1
     assert track.baseline.level_us == pytest.approx(500_000, rel=0.01)
