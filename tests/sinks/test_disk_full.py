@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,7 @@ def _letter(offset: int) -> DeadLetter:
     return msgspec.structs.replace(dead_letter(), offset=offset, value=os.urandom(LETTER_BYTES))
 
 
-def _told(logs: list[dict[str, object]], part: str) -> bool:
+def _told(logs: Sequence[Mapping[str, object]], part: str) -> bool:
     return any(entry.get("part") == part for entry in logs)
 
 
