@@ -208,6 +208,9 @@ def _roster(steps: Steps, piece: JobSlice) -> Roster:
         if rank is None:
             rank = steps.ranks[key] = Rank(node=piece.node, pid=member.pid)
         rank.moves_bytes = rank.moves_bytes or member.moves_bytes
+    for key in [key for key, rank in steps.ranks.items() if rank.node == piece.node]:
+        if key not in keys and key != steps.lead:
+            del steps.ranks[key]  # Its process is gone
     comm = steps.anchor.token.comm if steps.anchor is not None else ""
     with_anchor = {member.pid for member in piece.communicators if member.comm == comm}
     return Roster(
