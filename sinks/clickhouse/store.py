@@ -43,6 +43,8 @@ RETRYABLE_CODES = {
 DISK_FULL_SIGNS = ("No space left on device", "NOT_ENOUGH_SPACE", "errno: 28", "File too large")
 # A batch of one flush may hold any number of days after an outage; the default of 100 would refuse it for ever.
 INSERT_SETTINGS = {"max_partitions_per_insert_block": 0}
+# Equal keys inside one block are left for the merge: looking for them costs a third of the insert of samples.
+SAMPLE_SETTINGS = {**INSERT_SETTINGS, "optimize_on_insert": 0}
 READ_ONLY = {"readonly": 1}
 
 
@@ -78,17 +80,17 @@ class Store:
         """One insert; the same token with the same rows again changes nothing."""
         if not rows.count:
             return
-        settings = {**INSERT_SETTINGS, "insert_deduplication_token": token}
+        named = {"insert_deduplication_token": token}
         with _told():
             if isinstance(rows, ArrayRows):
-                self._client.insert_arrow(rows.table, _arrow(rows.columns), settings=settings)
+                self._client.insert_arrow(rows.table, _arrow(rows.columns), settings={**SAMPLE_SETTINGS, **named})
             else:
                 self._client.insert(
                     rows.table,
                     list(rows.columns.values()),
                     column_names=list(rows.columns),
                     column_oriented=True,
-                    settings=settings,
+                    settings={**INSERT_SETTINGS, **named},
                 )
 
     def command(self, sql: str) -> None:

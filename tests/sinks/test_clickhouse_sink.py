@@ -180,6 +180,14 @@ def test_a_batch_that_is_written_twice_is_there_once(store: Store, sink: ClickHo
     assert raw == (15 if again == "the same cut" else 30)
 
 
+def test_equal_rows_at_other_offsets_are_not_taken_for_a_repetition(store: Store, sink: ClickHouseSink) -> None:
+    sink.write(batch(NIC_COUNTERS, [nic()]))
+    sink.write(batch(NIC_COUNTERS, [nic()], first=7))
+
+    assert store.query("SELECT count() FROM port_runs").rows == [(10,)]
+    assert store.query("SELECT groupArray(log_offset) FROM flushes FINAL").rows == [([7],)]
+
+
 def _counts(store: Store) -> list[object]:
     views = ("port_samples", "holder_samples", "nccl_calls_current", "port_reads")
     return [store.query(f"SELECT count() FROM {view}").rows[0][0] for view in views]  # noqa: S608
