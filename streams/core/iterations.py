@@ -14,6 +14,8 @@ from streams.contract.ticks import TICK_US
 
 LEARN_CALLS = 5  # Four intervals: fewer can look even by chance
 LEARN_MEMORY = 256  # Call times kept per token while learning
+LEARN_RECENT, LEARN_GROUPS = 32, 6  # Calls, or groups, that must be even: what came before may be another pace
+HICCUPS = 1
 LEARN_TOKENS = 512  # Per rank; a job with more different calls has no rare one that recurs
 LARGEST_GROUP = 64  # Calls of the anchor per step
 EVEN_SPREAD = 0.2  # MAD of the intervals over their median: real steps wander by 5 %
@@ -141,16 +143,21 @@ def even_group(times: NDArray[np.int64]) -> int:
     """The smallest number of calls whose durations are even; 0 if there is none.
 
     Of equal calls in bursts of L, groups of L leave no odd duration, groups of L - 1 one in L: so the least odd wins.
+    One odd duration more is a hiccup (a cold start, a checkpoint), no reason to see two steps as one.
     """
-    odd: dict[int, float] = {}
+    odd: dict[int, tuple[int, float]] = {}
     for group in range(1, min(LARGEST_GROUP, (len(times) - 1) // (LEARN_CALLS - 1)) + 1):
-        gaps = times[group:] - times[:-group]
+        recent = times[-(max(LEARN_RECENT, LEARN_GROUPS * group) + 1) :]
+        gaps = recent[group:] - recent[:-group]
         middle = float(np.median(gaps))
         if middle <= 0 or float(np.median(np.abs(gaps - middle))) > EVEN_SPREAD * middle:
             continue
-        odd[group] = float((np.abs(gaps - middle) > ODD * middle).mean())
-    least = min(odd.values(), default=1.0)
-    return next((group for group, part in odd.items() if part <= least + 0.01), 0) if least <= MOST_ODD else 0
+        count = int((np.abs(gaps - middle) > ODD * middle).sum())
+        odd[group] = count, count / len(gaps)
+    if min((part for _, part in odd.values()), default=1.0) > MOST_ODD:
+        return 0
+    fewest = min(count for count, _ in odd.values())
+    return next(group for group, (count, _) in odd.items() if count <= fewest + HICCUPS)
 
 
 def job_steps(steps: Steps, tick: int) -> list[Sample]:
