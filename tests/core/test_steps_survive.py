@@ -17,7 +17,7 @@ def times(*gaps_ms: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def test_a_cold_first_step_does_not_make_two_steps_one() -> None:
-    assert even_group(times(720, 490, 450, 480, 500, 490, 460, 490, 480, 470, 500)) == 1
+    assert even_group(times(650, 490, 450, 480, 500, 490, 460, 490, 480, 470, 500)) == 1
 
 
 def test_bursts_are_still_grouped_as_they_repeat() -> None:
