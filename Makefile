@@ -38,7 +38,7 @@ format: setup ## Rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 
 vm-test: setup ## Real kernel, real RDMA, whole line, in a QEMU guest (root; about ten minutes)
-	@$(BIN)/python -m pytest -m vm $(ARGS)
+	@FABRIC_VM=1 $(BIN)/python -m pytest -m vm $(ARGS)
 
 bench: setup ## Run the benchmarks (figures go to the terminal)
 	@for f in bench/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
