@@ -50,13 +50,23 @@ NOBODY_WORDS = {
 _NOBODY_YET = "nobody is named yet"
 REASON_WORDS = {
     "started_after": "it started after the slowdown began",
-    "stopped_before": "it stopped before the slowdown began",
+    "stopped_before": "it stopped while the job was still slow",
     "went_on": "it went on after the job had recovered",
-    "active_before": "it was as active while the job was quiet",
+    "active_before": "it was as active before, while the job was well",
     "too_little": "it used too little to matter",
-    "other_port": "it uses another port",
+    "other_port": "it uses none of the job's ports",
+    "fits_less": "its rise and fall fit the slowdown less well",
+    "transfer_unchanged": "the job's own transfers were as fast as ever",
     "other_node": "it is on another node",
     "own_job": "it belongs to the slowed job itself",
+}
+NUMBER_WORDS = {
+    "quiet_level": "before",
+    "episode_level": "during",
+    "edge_tick": "rose",
+    "stop_tick": "fell",
+    "onset_tick": "job slow from",
+    "recovered_tick": "job well from",
 }
 RUNG_WORDS = {
     Rung.PROCESS_BYTES: "bytes per process, from the kernel",
@@ -137,8 +147,8 @@ def number_words(name: str, value: int) -> str:
         "bytes": bytes_words(value),
     }
     if not stem or unit not in words:
-        return f"{name.replace('_', ' ')} {value:,}"
-    return f"{stem.replace('_', ' ')} {words[unit]}"
+        return f"{NUMBER_WORDS.get(name, name.replace('_', ' '))} {value:,}"
+    return f"{NUMBER_WORDS.get(name, stem.replace('_', ' '))} {words[unit]}"
 
 
 def bytes_words(size_bytes: int) -> str:

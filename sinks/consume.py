@@ -231,10 +231,10 @@ class _Loop:
         self._commits += 1
         return True
 
-    def _committed(self, error: KafkaError | None, _places: list[TopicPartition]) -> None:
+    def _committed(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
         """A commit's answer. One that fails costs nothing but work: what it covers is read and written again."""
         self._commits -= 1
-        if error is not None and error.code() != KafkaError._NO_OFFSET:
+        if error is not None or any(place.error is not None for place in places):
             self._state.counts["commits_failed"] += 1
 
     def _await_commits(self) -> None:

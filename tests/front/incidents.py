@@ -106,7 +106,7 @@ def nobody() -> Incident:
                 pod_uid="uid-flood",
                 node="gpu-node-12",
                 reason="active_before",
-                numbers={"quiet_bytes": 1_250_000_000, "episode_bytes": 1_250_000_000},
+                numbers={"quiet_level": 1_250_000_000, "episode_level": 1_250_000_000},
             )
         ],
     )

@@ -25,7 +25,7 @@ victims      gpt-finetuner-7b2a1  ↓ 24.0 % throughput (22.5 to 25.6)  967.7 GP
                tenant team-b, 16 GPUs, on gpu-node-12, gpu-node-13, pods
                  training-team-b/llm-pretrain-a100-001-0
 total lost   1,935.4 GPU-seconds, $424.00 (price from rates file)
-ruled out    inference-team-c/embedder-0 on gpu-node-12: it started after the slowdown began (edge 14:32:14.2,
+ruled out    inference-team-c/embedder-0 on gpu-node-12: it started after the slowdown began (rose 14:32:14.2,
                late 3.2 s, share 1.2 %)
              link on gpu-node-12: no errors (symbol errors 0)
 not seen     switch counters: no access to the fabric manager
@@ -44,8 +44,8 @@ duration     8.4 s so far, still slow (since 2026-05-03T14:32:11.000Z)
 victims      gpt-finetuner-7b2a1  ↓ 18.0 % throughput (16.5 to 19.6)  GPU-seconds not known
                tenant team-b, GPUs not known, on gpu-node-12, gpu-node-13
 total lost   GPU-seconds not known, no money: no price or no GPU count is known
-ruled out    batch/flood-0 on gpu-node-12: it was as active while the job was quiet (quiet 1.2 GB, episode 1.2
-               GB)
+ruled out    batch/flood-0 on gpu-node-12: it was as active before, while the job was well (before
+               1,250,000,000, during 1,250,000,000)
 verdict      not_fabric, 3.0 s after the onset (revision 3)
 """
 
@@ -115,7 +115,8 @@ def test_durations_are_said_as_people_say_them(ticks: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("edge_tick", ONSET, "edge 14:32:11.0"),
+        ("edge_tick", ONSET, "rose 14:32:11.0"),
+        ("quiet_level", 4_000_000_000, "before 4,000,000,000"),
         ("late_ticks", 15, "late 1.5 s"),
         ("share_e4", 1250, "share 12.5 %"),
         ("baseline_us", 81_500, "baseline 81.5 ms"),
