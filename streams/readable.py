@@ -6,6 +6,7 @@ import msgspec
 
 from streams.contract.calls import Column, Op, Timing, unpack_rows
 from streams.contract.inputs import NcclThroughput, NicCounters
+from streams.contract.rosters import roster_of
 from streams.contract.series import MISSING, PackedSeries, unpack, unpack_pairs
 from streams.contract.slices import JobSlice
 
@@ -46,21 +47,24 @@ def _nic_counters(record: NicCounters, fields: Json) -> None:
 
 
 def _job_slice(record: JobSlice, fields: Json) -> None:
-    ports = [msgspec.to_builtins(port) for port in record.ports]
-    suspects = [msgspec.to_builtins(suspect) for suspect in record.suspects]
+    roster = roster_of(record.roster)
+    ports = [msgspec.to_builtins(port) for port in roster.ports]
+    suspects = [msgspec.to_builtins(suspect) for suspect in roster.suspects]
     for packed, names, entities, what in (
-        (record.port_features, record.port_feature_names, ports, "features"),
-        (record.job_features, record.job_feature_names, ports, "job_features"),
-        (record.suspect_features, record.suspect_feature_names, suspects, "features"),
+        (record.port_features, roster.port_feature_names, ports, "features"),
+        (record.job_features, roster.job_feature_names, ports, "job_features"),
+        (record.suspect_features, roster.suspect_feature_names, suspects, "features"),
     ):
         for entity, values in zip(entities, _by_entity(packed, record.ticks, len(entities), names), strict=True):
             entity[what] = values
+    fields |= {field: msgspec.to_builtins(getattr(roster, field)) for field in roster.__struct_fields__}
+    del fields["roster"]
     for kind in ("port", "job", "suspect"):
         del fields[f"{kind}_features"], fields[f"{kind}_feature_names"]
     fields |= {
         "ports": ports,
         "suspects": suspects,
-        "rows": _rows(record.rows, len(record.communicators), record.ticks),
+        "rows": _rows(record.rows, len(roster.communicators), record.ticks),
     }
 
 

@@ -25,6 +25,11 @@ class Rung(StrEnum):
     KERNEL_PROBES = "kernel_probes"
     PORT_TOTALS = "port_totals"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Rung:  # noqa: ARG003
+        """What a newer writer says, as Avro reads it: its default."""
+        return cls.UNKNOWN
+
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is not seen, and why: never a zero."""

@@ -18,6 +18,11 @@ class CapacitySource(StrEnum):
     SETTING = "setting"
     OBSERVED = "observed"
 
+    @classmethod
+    def _missing_(cls, value: object) -> CapacitySource:  # noqa: ARG003
+        """What a newer writer says, as Avro reads it: its default."""
+        return cls.UNKNOWN
+
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
     """One RDMA port; its state per tick is in the gauges `port/state` and `port/phys_state`."""

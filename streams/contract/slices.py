@@ -60,6 +60,26 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None = None
 
 
+class SliceRoster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who and what a slice's numbers are about: it changes when somebody comes or goes, not with each flush."""
+
+    job_name: str | None = None
+    tenant: str | None = None
+    gpus_total: int | None = None
+    pods: list[SlicePod] = []
+    gpu_hour_price_micros: int | None = None
+    currency: str | None = None
+    price_source: str | None = None
+    communicators: list[SliceCommunicator] = []
+    ports: list[SlicePort] = []
+    suspects: list[Suspect] = []
+    job_feature_names: list[str] = []
+    port_feature_names: list[str] = []
+    suspect_feature_names: list[str] = []
+    bytes_rung: Rung = Rung.UNKNOWN
+    gaps: list[Gap] = []
+
+
 class JobSlice(msgspec.Struct, frozen=True, kw_only=True):
     """One node's view of one job over one flush; or, with `progress` set, only that."""
 
@@ -72,24 +92,10 @@ class JobSlice(msgspec.Struct, frozen=True, kw_only=True):
     ticks: int = 0
     source: Source = Source.UNKNOWN
     progress: Progress | None = None
-    job_name: str | None = None
-    tenant: str | None = None
-    gpus_total: int | None = None
-    pods: list[SlicePod] = []
-    gpu_hour_price_micros: int | None = None
-    currency: str | None = None
-    price_source: str | None = None
     nic_silent: bool = False  # nic-counters had nothing for these ticks
     nccl_silent: bool = False
-    communicators: list[SliceCommunicator] = []
-    rows: bytes = b""  # As in nccl-throughput; the index is into communicators
-    job_feature_names: list[str] = []
+    roster: bytes = b""  # A SliceRoster as MessagePack (streams/contract/rosters.py); empty: nobody
+    rows: bytes = b""  # As in nccl-throughput; the index is into the roster's communicators
     job_features: PackedSeries = PackedSeries()  # Entity: index into ports (the job's own objects and bytes there)
-    ports: list[SlicePort] = []
-    port_feature_names: list[str] = []
     port_features: PackedSeries = PackedSeries()  # Entity: index into ports
-    suspects: list[Suspect] = []
-    suspect_feature_names: list[str] = []
     suspect_features: PackedSeries = PackedSeries()  # Entity: index into suspects
-    bytes_rung: Rung = Rung.UNKNOWN
-    gaps: list[Gap] = []

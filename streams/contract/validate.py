@@ -12,6 +12,7 @@ from streams.contract.errors import InvalidRecordError
 from streams.contract.findings import Episode, Incident, JobState
 from streams.contract.header import WatcherClock
 from streams.contract.inputs import NcclThroughput, NicCounters, NodePods
+from streams.contract.rosters import roster_of
 from streams.contract.series import PackedSeries
 from streams.contract.slices import JobSlice
 
@@ -169,11 +170,12 @@ def _job_slice(record: JobSlice) -> None:
         _within("progress.through_tick", record.progress.through_tick, -1, MAX_TICK)
     elif not record.job:
         raise InvalidRecordError("neither a job's slice nor progress")
-    ports, suspects = len(record.ports), len(record.suspects)
-    _rows(record.rows, record.ticks, len(record.communicators))
-    _series("job_features", record.job_features, record.ticks, ports, len(record.job_feature_names))
-    _series("port_features", record.port_features, record.ticks, ports, len(record.port_feature_names))
-    _series("suspect_features", record.suspect_features, record.ticks, suspects, len(record.suspect_feature_names))
+    roster = roster_of(record.roster)
+    ports, suspects = len(roster.ports), len(roster.suspects)
+    _rows(record.rows, record.ticks, len(roster.communicators))
+    _series("job_features", record.job_features, record.ticks, ports, len(roster.job_feature_names))
+    _series("port_features", record.port_features, record.ticks, ports, len(roster.port_feature_names))
+    _series("suspect_features", record.suspect_features, record.ticks, suspects, len(roster.suspect_feature_names))
 
 
 def _finding(record: Episode | JobState | Incident) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from streams.contract.findings import Cause, Episode, EpisodePod, Recovery, Verdict
 from streams.contract.header import Source
 from streams.contract.ids import episode_id
+from streams.contract.rosters import roster_of
 from streams.contract.slices import JobSlice
 from streams.contract.ticks import TICK_US
 from streams.core.baseline import MAD_TO_SIGMA, Baseline
@@ -107,12 +108,12 @@ def tell(
     episode.frozen = decision.frozen
     decided = episode.first_said.setdefault(decision.verdict.value, tick)
     slices = [latest[node] for node in sorted(latest)]
-    first = slices[0]
+    first, rosters = slices[0], [roster_of(piece.roster) for piece in slices]
     gpus = gpus_of(latest)
     mean_us = slowed_us(episode)
     low, high = _interval(episode, mean_us)
     onset, recovered = _dated(episode, decision)
-    priced = next((piece for piece in slices if piece.gpu_hour_price_micros is not None), first)
+    priced = next((roster for roster in rosters if roster.gpu_hour_price_micros is not None), rosters[0])
     told = Episode(
         episode_id=episode_id(
             cluster=first.cluster, job=job, job_epoch=episode.job_epoch, alarm_tick=episode.alarm_tick
@@ -120,9 +121,9 @@ def tell(
         revision=episode.revision,
         cluster=first.cluster,
         job=job,
-        job_name=first.job_name,
+        job_name=rosters[0].job_name,
         job_epoch=episode.job_epoch,
-        tenant=first.tenant,
+        tenant=rosters[0].tenant,
         source=source_of(latest),
         verdict=decision.verdict,
         kind=decision.kind,
@@ -188,9 +189,9 @@ def withdraw(episode: Open, tick: int, why: str) -> Episode | None:
 def gpus_of(latest: dict[str, JobSlice]) -> int | None:
     """The job's GPUs: as its owner states them, else the sum of its pods; None where any is unknown."""
     for node in sorted(latest):
-        if (stated := latest[node].gpus_total) is not None:
+        if (stated := roster_of(latest[node].roster).gpus_total) is not None:
             return stated
-    pods = [pod for piece in latest.values() for pod in piece.pods]
+    pods = [pod for piece in latest.values() for pod in roster_of(piece.roster).pods]
     total = 0
     for pod in pods:
         if pod.gpus is None:
@@ -204,7 +205,7 @@ def pods_of(latest: dict[str, JobSlice]) -> list[EpisodePod]:
     return [
         EpisodePod(pod_uid=pod.pod_uid, namespace=pod.namespace, name=pod.name, node=node)
         for node in sorted(latest)
-        for pod in latest[node].pods
+        for pod in roster_of(latest[node].roster).pods
     ]
 
 

@@ -10,17 +10,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streams.contract.rosters import roster_of
 from streams.contract.series import MISSING, PackedSeries
-from streams.contract.slices import JobSlice, SlicePort, Suspect
-
-
-class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What the entities and names of packed series stand for, shared by many chunks."""
-
-    ports: list[SlicePort]
-    suspects: list[Suspect]
-    port_features: list[str]
-    holder_features: list[str]
+from streams.contract.slices import JobSlice, SlicePort, SliceRoster, Suspect
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +20,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
     first_tick: int
     ticks: int
-    names: int
+    roster: int
     own: PackedSeries
     ports: PackedSeries
     suspects: PackedSeries
@@ -37,26 +29,20 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 class History(msgspec.Struct, kw_only=True):
     """One node's chunks, oldest first."""
 
-    names: dict[int, Names] = {}
-    newest_names: int = -1
+    rosters: dict[int, bytes] = {}  # By number, counted up
+    newest_roster: int = -1
     chunks: list[Chunk] = []
 
     def add(self, piece: JobSlice, *, keep_ticks: int) -> None:
         """Keep a slice's numbers, and drop what is older than `keep_ticks`."""
-        newest = self.names.get(self.newest_names)
-        if newest is None or not _same_names(newest, piece):
-            self.newest_names += 1
-            self.names[self.newest_names] = Names(
-                ports=piece.ports,
-                suspects=piece.suspects,
-                port_features=piece.port_feature_names,
-                holder_features=piece.suspect_feature_names,
-            )
+        if self.rosters.get(self.newest_roster) != piece.roster:
+            self.newest_roster += 1
+            self.rosters[self.newest_roster] = piece.roster
         self.chunks.append(
             Chunk(
                 first_tick=piece.first_tick,
                 ticks=piece.ticks,
-                names=self.newest_names,
+                roster=self.newest_roster,
                 own=piece.job_features,
                 ports=piece.port_features,
                 suspects=piece.suspect_features,
@@ -73,9 +59,9 @@ class History(msgspec.Struct, kw_only=True):
         del self.chunks[:dropped]
         if dropped == 0:
             return
-        first_used = self.chunks[0].names if self.chunks else self.newest_names
-        for number in [number for number in self.names if number < first_used]:
-            del self.names[number]
+        first_used = self.chunks[0].roster if self.chunks else self.newest_roster
+        for number in [number for number in self.rosters if number < first_used]:
+            del self.rosters[number]
 
 
 _ID = np.dtype("<u4")
@@ -99,8 +85,8 @@ class Window:
         self.covered = np.zeros(self.ticks, bool)
         self.quiet = np.ones(self.ticks, bool)
         inside = [c for c in history.chunks if first_tick <= c.first_tick and c.first_tick + c.ticks - 1 <= last_tick]
-        for (names, ticks), chunks in groupby(inside, lambda chunk: (chunk.names, chunk.ticks)):
-            self._add(history.names[names], ticks, list(chunks))
+        for (number, ticks), chunks in groupby(inside, lambda chunk: (chunk.roster, chunk.ticks)):
+            self._add(roster_of(history.rosters[number]), ticks, list(chunks))
         for series in (*self.suspects.values(), *self.own.values()):
             series[~self.covered] = np.nan
 
@@ -113,16 +99,16 @@ class Window:
         for first, last in spans:
             self.quiet[self.seen(first - margin_ticks, last + margin_ticks)] = False
 
-    def _add(self, names: Names, ticks: int, chunks: list[Chunk]) -> None:
+    def _add(self, roster: SliceRoster, ticks: int, chunks: list[Chunk]) -> None:
         """Chunks of one length that mean the same entities and names, all at once."""
         offsets = np.array([chunk.first_tick - self.first_tick for chunk in chunks], np.int64)
         columns = (offsets[:, None] + np.arange(ticks)).ravel()
         self.covered[columns] = True
-        port_keys = [(port.device, port.port) for port in names.ports]
-        self.port_of.update(zip(port_keys, names.ports, strict=True))
-        keys = [(suspect.holder, suspect.device) for suspect in names.suspects]
-        self.who.update(zip(keys, names.suspects, strict=True))
-        of_holder, of_port = names.holder_features, names.port_features
+        port_keys = [(port.device, port.port) for port in roster.ports]
+        self.port_of.update(zip(port_keys, roster.ports, strict=True))
+        keys = [(suspect.holder, suspect.device) for suspect in roster.suspects]
+        self.who.update(zip(keys, roster.suspects, strict=True))
+        of_holder, of_port = roster.suspect_feature_names, roster.port_feature_names
         _fill(self.own, port_keys, of_holder, _rows([c.own for c in chunks], offsets, ticks), columns, 0.0, self.ticks)
         _fill(
             self.suspects,
@@ -188,12 +174,3 @@ def _fill(
             into[key] = block[number]
         else:
             known[columns] = block[number, columns]
-
-
-def _same_names(names: Names, piece: JobSlice) -> bool:
-    return (
-        names.suspects == piece.suspects
-        and names.ports == piece.ports
-        and names.holder_features == piece.suspect_feature_names
-        and names.port_features == piece.port_feature_names
-    )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.contract.calls import COLUMNS, Column
+from streams.contract.rosters import roster_of
 from streams.contract.slices import JobSlice, SliceCommunicator
 from streams.contract.ticks import TICK_US
 
@@ -91,6 +92,7 @@ class Steps(msgspec.Struct, kw_only=True):
 class Roster:
     """One node's communicators and the rank behind each, resolved once until somebody comes, goes, or leads."""
 
+    raw: bytes
     communicators: list[SliceCommunicator]
     anchor: Anchor | None
     lead: str
@@ -105,12 +107,7 @@ def take(steps: Steps, piece: JobSlice, roster: Roster | None) -> Roster:
 
     `roster` is what the call before returned for this node.
     """
-    if (
-        roster is None
-        or roster.anchor is not steps.anchor
-        or roster.lead != steps.lead
-        or roster.communicators != piece.communicators
-    ):
+    if roster is None or roster.anchor is not steps.anchor or roster.lead != steps.lead or roster.raw != piece.roster:
         roster = _roster(steps, piece)
     if not piece.rows:
         return roster
@@ -203,14 +200,29 @@ def replace_lead(steps: Steps, gone: str) -> bool:
     return bool(steps.lead)
 
 
+def lead_silent(steps: Steps) -> None:
+    """Follow another node's rank while the lead's is silent; without one, what was normal waits for the lead's return.
+
+    The calls that were missed meanwhile are unknown, so the step that they would end is not measured.
+    """
+    silent = steps.ranks[steps.lead].node
+    for rank in steps.ranks.values():
+        if rank.node == silent:
+            rank.mark_us = -1
+    steps.waiting = []
+    heard = [key for key, rank in steps.ranks.items() if rank.ends_us and rank.node != silent]
+    steps.lead = min(heard, default=steps.lead, key=lambda key: (not steps.ranks[key].moves_bytes, key))
+
+
 def _choose_lead(steps: Steps) -> str | None:
     heard = [key for key, rank in steps.ranks.items() if rank.learning]
     return min(heard, default=None, key=lambda key: (not steps.ranks[key].moves_bytes, key))
 
 
 def _roster(steps: Steps, piece: JobSlice) -> Roster:
-    keys = [f"{piece.node}|{member.pid}" for member in piece.communicators]
-    for key, member in zip(keys, piece.communicators, strict=True):
+    communicators = roster_of(piece.roster).communicators
+    keys = [f"{piece.node}|{member.pid}" for member in communicators]
+    for key, member in zip(keys, communicators, strict=True):
         rank = steps.ranks.get(key)
         if rank is None:
             rank = steps.ranks[key] = Rank(node=piece.node, pid=member.pid)
@@ -219,15 +231,16 @@ def _roster(steps: Steps, piece: JobSlice) -> Roster:
         if key not in keys and key != steps.lead:
             del steps.ranks[key]  # Its process is gone
     comm = steps.anchor.token.comm if steps.anchor is not None else ""
-    with_anchor = {member.pid for member in piece.communicators if member.comm == comm}
+    with_anchor = {member.pid for member in communicators if member.comm == comm}
     return Roster(
-        communicators=piece.communicators,
+        raw=piece.roster,
+        communicators=communicators,
         anchor=steps.anchor,
         lead=steps.lead,
         ranks=[steps.ranks[key] for key in keys],
         keys=keys,
         # Ranks of another replica call the same collective on a communicator of their own, never on the lead's.
-        calls_anchor=[member.comm == comm or member.pid not in with_anchor for member in piece.communicators],
+        calls_anchor=[member.comm == comm or member.pid not in with_anchor for member in communicators],
         has_lead=steps.lead in keys,
     )
 

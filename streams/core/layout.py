@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.contract.inputs import Holder, NcclThroughput, NicCounters, Pod
+from streams.contract.rosters import roster_bytes
 from streams.contract.series import unpack_pairs
-from streams.contract.slices import JobSlice, SliceCommunicator, SlicePod, SlicePort, Suspect
+from streams.contract.slices import JobSlice, SliceCommunicator, SlicePod, SlicePort, SliceRoster, Suspect
 from streams.core.pods import PodList
 from streams.core.port_features import PORT_FEATURE_NAMES
 
@@ -58,12 +59,7 @@ def job_layout(
     own_pods = _own_pods(job, nccl, pods, mine)
     of_job = next((pods.pods[pod.pod_uid] for pod in own_pods if pod.pod_uid in pods.pods), None)
     reference = of_job.job if of_job is not None else None
-    blank = JobSlice(
-        cluster=nic.cluster,
-        job=job,
-        node=nic.node,
-        agent_epoch=nic.agent_epoch,
-        source=nic.source,
+    roster = SliceRoster(
         job_name=reference.name if reference is not None else None,
         tenant=of_job.tenant if of_job is not None else None,
         gpus_total=reference.gpus_total if reference is not None else None,
@@ -88,6 +84,15 @@ def job_layout(
         suspects=[_suspect(nic.holders[h], name, jobs[h], pods) for (_, name), h in suspects.items()],
         suspect_feature_names=nic.feature_names,
         bytes_rung=nic.bytes_rung,
+        gaps=nic.gaps + nccl.gaps if nccl is not None else nic.gaps,
+    )
+    blank = JobSlice(
+        cluster=nic.cluster,
+        job=job,
+        node=nic.node,
+        agent_epoch=nic.agent_epoch,
+        source=nic.source,
+        roster=roster_bytes(roster),
     )
     return JobLayout(
         blank=blank,

@@ -83,6 +83,7 @@ def still_holds(layout: NodeLayout, nic: NicCounters, pods: PodList) -> bool:
         and before.counter_names == nic.counter_names
         and before.agent_epoch == nic.agent_epoch
         and before.bytes_rung == nic.bytes_rung
+        and before.gaps == nic.gaps
         and before.source == nic.source
     )
 
@@ -118,7 +119,6 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
     port_cuts = layout.port_cuts(nic)
     holder_cuts = layout.holder_cuts(nic)
     rows = None if nccl is None else np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
-    gaps = nic.gaps + nccl.gaps if nccl is not None else nic.gaps
     out = []
     for number, job in enumerate(layout.jobs.values()):
         own, suspects = holder_cuts[number]
@@ -133,7 +133,6 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
                 job_features=cut(own, holders, missing=gaps_holders),
                 port_features=cut(port_cuts[number], counters, missing=gaps_counters),
                 suspect_features=cut(suspects, holders, missing=gaps_holders),
-                gaps=gaps,
             )
         )
     return out
@@ -162,8 +161,8 @@ def _own_rows(rows: NDArray[np.int64], communicator: NDArray[np.int64]) -> bytes
 
 
 def same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:
-    """True where two flushes list the same processes and communicators."""
-    return before.communicators == now.communicators and before.processes == now.processes
+    """True where two flushes list the same processes, communicators and gaps."""
+    return before.communicators == now.communicators and before.processes == now.processes and before.gaps == now.gaps
 
 
 def _training(jobs: set[str], pods: PodList) -> set[str]:

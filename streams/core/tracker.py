@@ -6,7 +6,8 @@ import msgspec
 
 from streams.contract.findings import Episode, Health, JobState, Verdict
 from streams.contract.header import Source
-from streams.contract.slices import JobSlice
+from streams.contract.rosters import roster_of
+from streams.contract.slices import JobSlice, SliceRoster
 from streams.contract.ticks import TICK_US
 from streams.core.baseline import Baseline, add_quiet, start_again
 from streams.core.change import SMALLEST_PART, cusum, split, stands_out
@@ -25,7 +26,17 @@ from streams.core.episode import (
     withdraw,
 )
 from streams.core.history import History
-from streams.core.iterations import Roster, Sample, Steps, anchor_lost, choose_anchor, job_steps, replace_lead, take
+from streams.core.iterations import (
+    Roster,
+    Sample,
+    Steps,
+    anchor_lost,
+    choose_anchor,
+    job_steps,
+    lead_silent,
+    replace_lead,
+    take,
+)
 from streams.core.settings import JudgeSettings
 from streams.core.verdict import Decision, decide
 
@@ -102,7 +113,7 @@ class Tracker:
         if piece.nic_silent:
             track.silent_since.setdefault(piece.node, piece.first_tick)
             if track.steps.lead.startswith(f"{piece.node}|"):
-                self._lead_gone(out)
+                lead_silent(track.steps)
             return
         track.silent_since.pop(piece.node, None)
         if self._restarted(piece):
@@ -130,10 +141,10 @@ class Tracker:
     def _restarted(self, piece: JobSlice) -> bool:
         """True where the lead's node tells of ranks, and the lead is not among them."""
         steps = self._track.steps
-        if steps.anchor is None or not piece.communicators or not steps.lead.startswith(f"{piece.node}|"):
+        if steps.anchor is None or not steps.lead.startswith(f"{piece.node}|"):
             return False
-        pid = steps.ranks[steps.lead].pid
-        return all(member.pid != pid for member in piece.communicators)
+        pid, communicators = steps.ranks[steps.lead].pid, roster_of(piece.roster).communicators
+        return bool(communicators) and all(member.pid != pid for member in communicators)
 
     def _lead_gone(self, out: list[Episode | JobState]) -> None:
         if not replace_lead(self._track.steps, self._track.steps.lead):
@@ -312,7 +323,7 @@ class Tracker:
         track = self._track
         return decide(
             track.histories,
-            {node: piece.bytes_rung for node, piece in track.latest.items()},
+            {node: roster_of(piece.roster).bytes_rung for node, piece in track.latest.items()},
             bracket(episode, track.tick, self._settings),
             quiet=episode.quiet,
             slow=episode.slow,
@@ -328,7 +339,7 @@ class Tracker:
         for node, piece in track.latest.items():
             if piece.nccl_silent:
                 lines.add(f"no NCCL calls from node {node}")
-            lines.update(f"no {gap.what} on node {node}: {gap.reason}" for gap in piece.gaps)
+            lines.update(f"no {gap.what} on node {node}: {gap.reason}" for gap in roster_of(piece.roster).gaps)
         return sorted(lines)
 
     def _tell_health(self, out: list[Episode | JobState]) -> None:
@@ -362,12 +373,13 @@ class Tracker:
         track = self._track
         track.told_health, track.told_tick = health, track.tick
         first = track.latest[min(track.latest)] if track.latest else None
+        roster = roster_of(first.roster) if first is not None else SliceRoster()
         return JobState(
             cluster=first.cluster if first is not None else "",
             job=track.job,
-            job_name=first.job_name if first is not None else None,
+            job_name=roster.job_name,
             job_epoch=track.epoch,
-            tenant=first.tenant if first is not None else None,
+            tenant=roster.tenant,
             source=source_of(track.latest) if first is not None else Source.UNKNOWN,
             tick=track.tick,
             health=health,
@@ -376,7 +388,7 @@ class Tracker:
             ports=sorted(
                 f"{node}/{port.device}/{port.port}"
                 for node, piece in track.latest.items()
-                for port in piece.ports
+                for port in roster_of(piece.roster).ports
                 if port.used
             ),
             gpus=gpus_of(track.latest),

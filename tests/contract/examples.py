@@ -13,6 +13,7 @@ import numpy as np
 
 from streams.contract import features, findings, header, inputs, plumbing, slices
 from streams.contract.calls import COLUMNS, pack_rows
+from streams.contract.rosters import roster_bytes, roster_of
 from streams.contract.schemas import latest
 from streams.contract.series import MISSING, PackedSeries, Series, pack, pack_pairs
 from streams.contract.topics import BY_NAME
@@ -142,6 +143,45 @@ PODS = inputs.NodePods(
         gpu_model="H200", gpu_hour_price_micros=3_500_000, currency="EUR", price_source="rates", labels={"zone": "a"}
     ),
 )
+ROSTER = slices.SliceRoster(
+    job_name="llm",
+    tenant="research",
+    gpus_total=16,
+    pods=[slices.SlicePod(pod_uid="0f1e", namespace="research", name="llm-0", gpus=8)],
+    gpu_hour_price_micros=3_500_000,
+    currency="EUR",
+    price_source="rates",
+    communicators=[
+        slices.SliceCommunicator(comm="a1b2", pid=4242, rank=0, nranks=16, pod_uid="0f1e", moves_bytes=True)
+    ],
+    ports=[
+        slices.SlicePort(
+            device="mlx5_0",
+            port=1,
+            netdev="ib0",
+            capacity_mbps=400_000,
+            capacity_source=inputs.CapacitySource.RATE,
+            used=True,
+        )
+    ],
+    suspects=[
+        slices.Suspect(
+            holder="dead-beef",
+            device="mlx5_0",
+            pod_uid="dead-beef",
+            container_id="c0de",
+            namespace="batch",
+            name="etl-3",
+            tenant="batch",
+            job="batch/Job/etl",
+        )
+    ],
+    job_feature_names=[features.TX_BYTES],
+    port_feature_names=[features.PORT_TX_BYTES],
+    suspect_feature_names=[features.QP_LIVE],
+    bytes_rung=header.Rung.KERNEL_PROBES,
+    gaps=[GAP],
+)
 SLICE = slices.JobSlice(
     cluster="lab",
     job="research/PyTorchJob/llm",
@@ -151,33 +191,13 @@ SLICE = slices.JobSlice(
     first_tick=TICK,
     ticks=5,
     source=header.Source.KERNEL,
-    job_name="llm",
-    tenant="research",
-    gpus_total=16,
-    pods=[slices.SlicePod(pod_uid="0f1e", namespace="research", name="llm-0", gpus=8)],
-    gpu_hour_price_micros=3_500_000,
-    currency="EUR",
-    price_source="rates",
     nic_silent=False,
     nccl_silent=True,
-    communicators=[
-        slices.SliceCommunicator(comm="a1b2", pid=4242, rank=0, nranks=16, pod_uid="0f1e", moves_bytes=True)
-    ],
+    roster=roster_bytes(ROSTER),
     rows=rows(1),
-    job_feature_names=[features.TX_BYTES],
     job_features=series([0], [0], [[0, 4096, 0, 0, 1]]),
-    ports=[slices.SlicePort(device="mlx5_0", port=1, netdev="ib0", capacity_mbps=400_000, used=True)],
-    port_feature_names=[features.PORT_TX_BYTES],
     port_features=series([0], [0], [[4, 8, 12, 16, 20]]),
-    suspects=[
-        slices.Suspect(
-            holder="dead-beef", device="mlx5_0", pod_uid="dead-beef", namespace="batch", name="etl-3", tenant="batch"
-        )
-    ],
-    suspect_feature_names=[features.QP_LIVE],
     suspect_features=series([0], [0], [[512] * 5]),
-    bytes_rung=header.Rung.KERNEL_PROBES,
-    gaps=[GAP],
 )
 CAUSE = findings.Cause(
     holder="dead-beef",
@@ -374,8 +394,11 @@ def path_of(topic: str, name: str, suffix: str) -> Path:
 
 
 def plain(record: msgspec.Struct) -> object:
-    """A record as JSON has it: bytes as base64."""
-    return json.loads(msgspec.json.encode(record))
+    """A record as JSON has it: bytes as base64, but a slice's roster spelled out."""
+    content = json.loads(msgspec.json.encode(record))
+    if isinstance(record, slices.JobSlice):
+        content["roster"] = json.loads(msgspec.json.encode(roster_of(record.roster)))
+    return content
 
 
 def write_missing() -> None:

@@ -12,12 +12,13 @@ from streams.contract.calls import Column, pack_rows, unpack_rows
 from streams.contract.errors import InvalidRecordError
 from streams.contract.header import WatcherClock
 from streams.contract.inputs import CommEvent, Communicator, CounterReset
+from streams.contract.rosters import roster_bytes
 from streams.contract.series import PackedSeries, pack_pairs
 from streams.contract.slices import Progress
 from streams.contract.topics import BY_NAME
 from streams.contract.validate import MAX_TICK, MAX_TICKS, check
 from streams.contract.wire import Decoder, Encoder
-from tests.contract.examples import EXAMPLES, NCCL, NIC, PODS, SLICE
+from tests.contract.examples import EXAMPLES, NCCL, NIC, PODS, ROSTER, SLICE
 
 replace = msgspec.structs.replace
 
@@ -71,7 +72,12 @@ ABSURD = {
     "minus one GPU": replace(PODS, pods=[replace(PODS.pods[0], gpus=-1)]),
     "progress of a negative partition": replace(SLICE, progress=Progress(input_partition=-1, through_tick=5)),
     "neither job nor progress": replace(SLICE, job=""),
-    "suspects' features without suspects": replace(SLICE, suspects=[]),
+    "suspects' features without suspects": replace(SLICE, roster=roster_bytes(replace(ROSTER, suspects=[]))),
+    "ports' features without ports": replace(SLICE, roster=roster_bytes(replace(ROSTER, ports=[]))),
+    "calls without communicators": replace(SLICE, roster=roster_bytes(replace(ROSTER, communicators=[]))),
+    "features without names": replace(SLICE, roster=roster_bytes(replace(ROSTER, suspect_feature_names=[]))),
+    "numbers without a roster": replace(SLICE, roster=b""),
+    "a roster cut short": replace(SLICE, roster=SLICE.roster[:-1]),
     "an episode before time": replace(EXAMPLES["episodes", "confirmed"], onset_tick=-1),
 }
 TOPIC_OF = {type(record): topic for (topic, _), record in EXAMPLES.items()}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streams.contract.calls import COLUMNS, Column, pack_rows
-from streams.contract.slices import JobSlice, SliceCommunicator
+from streams.contract.rosters import roster_bytes
+from streams.contract.slices import JobSlice, SliceCommunicator, SliceRoster
 from streams.core.iterations import Roster, Sample, Steps, choose_anchor, even_group, job_steps, take
 
 START = 1_000_000
@@ -37,10 +38,14 @@ def pieces(calls: list[Call], *, ranks: int = 1, seconds: int) -> list[JobSlice]
                 node="n",
                 first_tick=START + 5 * number,
                 ticks=5,
-                communicators=[
-                    SliceCommunicator(comm=f"comm-{index % 2}", pid=100 + index // 2, moves_bytes=True)
-                    for index in range(2 * ranks)
-                ],
+                roster=roster_bytes(
+                    SliceRoster(
+                        communicators=[
+                            SliceCommunicator(comm=f"comm-{index % 2}", pid=100 + index // 2, moves_bytes=True)
+                            for index in range(2 * ranks)
+                        ]
+                    )
+                ),
                 rows=pack_rows(np.array(list(rows.values()), np.int64).reshape(-1, COLUMNS)),
             )
         )

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from streams.contract.inputs import Communicator, JobRef, NcclThroughput, NicCounters, NodePods, Pod, Process
+from streams.contract.rosters import roster_of
 from streams.contract.series import unpack
 from streams.contract.slices import JobSlice
 from streams.core.core import Join, JoinSettings
@@ -61,15 +62,16 @@ def test_progress_is_told_once_a_second_and_never_ahead_of_a_slice() -> None:
 def test_a_slice_names_the_jobs_own_ports_and_everybody_else_on_the_node_as_suspects() -> None:
     scene = Scene(ticks=50, trainings=[ONE], loads=[Load(name="other", node="n1", tx_per_tick=7, harm=0)])
     piece = of_job(slices(written(scene))[0])[-1]
-    assert [(port.device, port.used) for port in piece.ports] == [("mlx5_0", True)]
-    assert [(suspect.name, suspect.namespace, suspect.device) for suspect in piece.suspects] == [
+    roster = roster_of(piece.roster)
+    assert [(port.device, port.used) for port in roster.ports] == [("mlx5_0", True)]
+    assert [(suspect.name, suspect.namespace, suspect.device) for suspect in roster.suspects] == [
         ("other", "serve", "mlx5_0")
     ]
-    assert [(member.rank, member.moves_bytes) for member in piece.communicators] == [(0, True)]
+    assert [(member.rank, member.moves_bytes) for member in roster.communicators] == [(0, True)]
     features = unpack(
-        piece.suspect_features, ticks=5, entities=len(piece.suspects), names=len(piece.suspect_feature_names)
+        piece.suspect_features, ticks=5, entities=len(roster.suspects), names=len(roster.suspect_feature_names)
     )
-    sent = features.values[features.name == piece.suspect_feature_names.index("tx_bytes")]
+    sent = features.values[features.name == roster.suspect_feature_names.index("tx_bytes")]
     assert sent.tolist() == [[7] * 5]
 
 
@@ -161,7 +163,7 @@ def test_other_tenants_traffic_never_becomes_the_jobs_own() -> None:
     two = [ONE, Training(name="two", nodes=("n1",))]
     told = of_job(slices(written(Scene(ticks=50, trainings=two)))[0])
     for piece in told:
-        (suspect,) = piece.suspects
+        (suspect,) = roster_of(piece.roster).suspects
         assert suspect.job == ("train/job/two" if piece.job == "train/job/one" else "train/job/one")
 
 
@@ -188,8 +190,9 @@ def test_a_missing_tick_stays_missing_and_is_not_added_up() -> None:
         else:
             changed.append(record)
     piece = next(p for p in of_job(slices(changed)[0]) if p.first_tick == START + 30)
-    ports = unpack(piece.port_features, ticks=5, entities=1, names=len(piece.port_feature_names))
-    sent = ports.values[ports.name == piece.port_feature_names.index("tx_bytes")][0]
+    names = roster_of(piece.roster).port_feature_names
+    ports = unpack(piece.port_features, ticks=5, entities=1, names=len(names))
+    sent = ports.values[ports.name == names.index("tx_bytes")][0]
     assert sent[2] == hole
     assert (sent[[0, 1, 3, 4]] >= 0).all()
 
