@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
 from fabric_sentinel.children import Children
 from tests.paths import cache_dir
 from tests.services.kafka import Kafka
@@ -18,7 +21,9 @@ from tests.vm.conftest import Boot
 
 GUEST_SECONDS = 600
 STOP_GRACE_S = 60.0
-SETTLE_S = 20.0  # the worker closes the last ticks, the sink writes them
+DRAIN_S = 180.0
+# The emulated agent is late by seconds when other builds run; a real one would be called silent after 3 s.
+NODE_SILENT_TICKS = 200
 PODS = """\
 nodes:
   - {name: node-a, gpu_model: NVIDIA H100 80GB HBM3, gpu_hour_price: 2.50, currency: USD}
@@ -77,6 +82,7 @@ def run_line(kafka: Kafka, boot: Boot, folder: Path) -> Line:
         "FABRIC_SENTINEL_CLICKHOUSE__DSN": dsn,
         "FABRIC_SENTINEL_PODS__METRICS_PORT": "0",
         "FABRIC_SENTINEL_STREAM__METRICS_PORT": "0",
+        "FABRIC_SENTINEL_STREAM__NODE_SILENT_TICKS": str(NODE_SILENT_TICKS),
         "FABRIC_SENTINEL_LOG_FORMAT": "json",
     }
     command(["topics", "apply"], environment)
@@ -92,10 +98,13 @@ def run_line(kafka: Kafka, boot: Boot, folder: Path) -> Line:
             arguments=(str(libraries), kafka.guest_bootstrap, sys.executable),
         )
         children.check()
-        settle_until = time.monotonic() + SETTLE_S
-        wait_until(lambda: time.monotonic() > settle_until, "the last ticks are judged", SETTLE_S + 1)
+        ended = time.monotonic()
+        silent_s = NODE_SILENT_TICKS / 10 + 5  # the clock runs on, so that the last ticks can close without the node
+        wait_until(lambda: time.monotonic() > ended + silent_s, "the node is silent", silent_s + 1)
+        children.stop("pods", grace_seconds=STOP_GRACE_S)
+        wait_until(lambda: lag(kafka) == 0, "all that was sent is judged and stored", DRAIN_S)
         command(["record", str(folder / "recording")], environment)
-        for name in ("pods", "stream", "sink"):
+        for name in ("stream", "sink"):
             children.stop(name, grace_seconds=STOP_GRACE_S)
     return Line(folder=guest, dsn=dsn)
 
@@ -110,3 +119,19 @@ def command(arguments: Sequence[str], environment: dict[str, str]) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{arguments}: {done.stderr[-2000:]}"
+
+
+def lag(kafka: Kafka) -> int:
+    """Records that the worker or the sink has not yet finished with, over all of their partitions."""
+    admin = AdminClient(kafka.client())
+    groups = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    behind = 0
+    for group in groups:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        committed = asked[group].result(10).topic_partitions
+        ends = admin.list_offsets({TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in committed})
+        behind += sum(
+            ends[place].result(10).offset - committed_at.offset
+            for place, committed_at in zip(ends, committed, strict=True)
+        )
+    return behind

@@ -1,8 +1,8 @@
 # A victim and an aggressor on a shared bottleneck: two doses that hurt, two controls that do not. Sourced by guest scripts.
 #
 # Every queue pair that sends keeps 64 packets in v0's queue, so the dose is the number of queue pairs: the victim's
-# 128 KB take 52 ms alone and about 52 * (1 + 2 * dose) ms behind them. With 400 ms of computing per step that costs it
-# 32 % of its speed at dose 2 and 48 % at dose 4, within a point or two from run to run (docs in tests/vm/README.md).
+# 128 KB, all in flight at once, take 52 ms alone and about 52 * (1 + 2 * dose) ms behind them. With 400 ms of computing
+# per step that costs it about 32 % of its speed at dose 2 and 48 % at dose 4 (README.md).
 # The emulated CPUs are not what is tested: 20 Mbit/s is a small part of what they can send, the flood is paced at 5
 # MB/s (twice the limit, so that its queue is always full), and it polls at the lowest priority. Without the limit the
 # flood then costs the victim 1 to 2 %; unpaced it costs 5 to 15 %, for want of CPU.

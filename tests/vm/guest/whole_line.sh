@@ -23,7 +23,7 @@ export FABRIC_SENTINEL_CLUSTER=lab FABRIC_SENTINEL_KAFKA__BOOTSTRAP=$broker FABR
 export FABRIC_SENTINEL_CONFIG=/run/agent.toml
 printf '[agent]\nnode = "node-a"\nnccl_libraries = ["%s"]\n' "$nccl" >"$FABRIC_SENTINEL_CONFIG"
 echo "$(date +%T) the guest is up"
-PYTHONPATH=$repository "$python" -m fabric_sentinel agent >"$out/agent" 2>&1 &
+PYTHONPATH=$repository nice -n -5 "$python" -m fabric_sentinel agent >"$out/agent" 2>&1 &
 agent=$!
 tries=0
 until (exec 3<>/dev/tcp/127.0.0.1/9466) 2>/dev/null; do # its metrics are served once its probes are attached
