@@ -26,6 +26,13 @@ def need(condition: object, reason: str, fix: str) -> None:
     pytest.skip(message)
 
 
+def need_guest() -> None:
+    """Go on where a QEMU guest may be booted: under CI, or as root by `make vm-test`."""
+    wanted = in_ci() or os.environ.get("FABRIC_VM") == "1"
+    need(wanted, "this installs QEMU and boots a guest for minutes, so only on request", "make vm-test")
+    need(os.geteuid() == 0, "the QEMU guest shares this machine's files and is booted as root", "run as root")
+
+
 def shared(*parts: str) -> Path:
     """A path inside the shared corpus (`FABRIC_SHARED`, else `shared` beside the checkout), which must exist."""
     root = Path(os.environ.get("FABRIC_SHARED") or repo_root().parent / "shared")

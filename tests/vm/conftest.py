@@ -1,13 +1,12 @@
 """Fixtures that boot the QEMU guest; what it needs is installed on first use."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.paths import cache_dir, in_ci, need, repo_root
+from tests.paths import cache_dir, need, need_guest, repo_root
 
 HERE = Path(__file__).parent
 INSTALL_SECONDS = 900
@@ -18,9 +17,7 @@ Boot = Callable[..., Path]
 @pytest.fixture(scope="session")
 def lab() -> Path:
     """The lab's folder in the cache, with kernel, QEMU and virtme-ng installed."""
-    wanted = in_ci() or os.environ.get("FABRIC_VM") == "1"
-    need(wanted, "this installs QEMU and boots a guest for minutes, so only on request", "make vm-test")
-    need(os.geteuid() == 0, "the QEMU guest shares this machine's files and is booted as root", "run as root")
+    need_guest()
     answer = subprocess.run([HERE / "install"], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
     need(
         answer.returncode == 0,

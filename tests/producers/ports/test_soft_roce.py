@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from producers.ports.delta import MISSING
-from tests.paths import cache_dir, need, repo_root
+from tests.paths import cache_dir, need_guest, repo_root
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
@@ -27,7 +26,7 @@ class Guest(NamedTuple):
 
 @pytest.fixture(scope="module")
 def guest() -> Guest:
-    need(os.geteuid() == 0, "the lab boots a guest on this machine's files", "run as root")
+    need_guest()
     lab = repo_root() / "tests" / "vm"
     subprocess.run([lab / "install"], check=True, timeout=600)
     out = cache_dir() / "vm" / "ports"
