@@ -50,17 +50,13 @@ def _job_slice(record: JobSlice, fields: Json) -> None:
     roster = roster_of(record.roster)
     ports = [msgspec.to_builtins(port) for port in roster.ports]
     suspects = [msgspec.to_builtins(suspect) for suspect in roster.suspects]
-    for packed, names, entities, what in (
-        (record.port_features, roster.port_feature_names, ports, "features"),
-        (record.job_features, roster.job_feature_names, ports, "job_features"),
-        (record.suspect_features, roster.suspect_feature_names, suspects, "features"),
-    ):
-        for entity, values in zip(entities, _by_entity(packed, record.ticks, len(entities), names), strict=True):
-            entity[what] = values
+    values = _by_entity(record.features, record.ticks, 2 * len(ports) + len(suspects), roster.feature_names)
+    for place, port in enumerate(ports):
+        port["features"], port["job_features"] = values[place], values[len(ports) + place]
+    for suspect, features in zip(suspects, values[2 * len(ports) :], strict=True):
+        suspect["features"] = features
     fields |= {field: msgspec.to_builtins(getattr(roster, field)) for field in roster.__struct_fields__}
-    del fields["roster"]
-    for kind in ("port", "job", "suspect"):
-        del fields[f"{kind}_features"], fields[f"{kind}_feature_names"]
+    del fields["roster"], fields["features"], fields["feature_names"]
     fields |= {
         "ports": ports,
         "suspects": suspects,

@@ -63,6 +63,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 class SliceRoster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who and what a slice's numbers are about: it changes when somebody comes or goes, not with each flush."""
 
+    source: Source = Source.UNKNOWN
+    agent_epoch: str = ""
     job_name: str | None = None
     tenant: str | None = None
     gpus_total: int | None = None
@@ -73,9 +75,7 @@ class SliceRoster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     communicators: list[SliceCommunicator] = []
     ports: list[SlicePort] = []
     suspects: list[Suspect] = []
-    job_feature_names: list[str] = []
-    port_feature_names: list[str] = []
-    suspect_feature_names: list[str] = []
+    feature_names: list[str] = []  # Of ports first, then of holders; the same word may stand in both
     bytes_rung: Rung = Rung.UNKNOWN
     gaps: list[Gap] = []
 
@@ -86,16 +86,14 @@ class JobSlice(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     job: str  # Empty on a progress record
     node: str = ""
-    agent_epoch: str = ""
     seq: int = 0
     first_tick: int = 0
     ticks: int = 0
-    source: Source = Source.UNKNOWN
     progress: Progress | None = None
     nic_silent: bool = False  # nic-counters had nothing for these ticks
     nccl_silent: bool = False
     roster: bytes = b""  # A SliceRoster as MessagePack (streams/contract/rosters.py); empty: nobody
     rows: bytes = b""  # As in nccl-throughput; the index is into the roster's communicators
-    job_features: PackedSeries = PackedSeries()  # Entity: index into ports (the job's own objects and bytes there)
-    port_features: PackedSeries = PackedSeries()  # Entity: index into ports
-    suspect_features: PackedSeries = PackedSeries()  # Entity: index into suspects
+    # Entities: the roster's P ports as such, then P ports again with the job's own objects and bytes there, then its
+    # suspects. In the last two, absent means 0.
+    features: PackedSeries = PackedSeries()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from streams.contract.calls import COLUMNS, Column
 from streams.contract.errors import InvalidRecordError
@@ -38,6 +40,9 @@ _BOUNDS = {
     Column.LAST_US: (-MAX_US, MAX_US),
 }
 ROW_BOUNDS = tuple(_BOUNDS.get(column, _ANY) for column in Column)
+_LOWEST = np.array([low for low, _ in ROW_BOUNDS], np.int64)
+CACHED_IDS = 1024
+LARGEST_CACHED_IDS = 4096  # Bytes: 4 MiB in all; a thousand rows in one record are rare
 _ID = np.dtype("<u4")
 _VALUE = np.dtype("<i8")
 
@@ -94,17 +99,29 @@ def _series(name: str, packed: PackedSeries, ticks: int, entities: int, names: i
         raise InvalidRecordError(f"{name}: {len(packed.steady_values)} bytes of steady values, not 8 x ids")
     if moving and not ticks:
         raise InvalidRecordError(f"{name}: moving rows over no tick")
-    _pairs(name, packed.moving_ids + packed.steady_ids, entities, names)
+    _indices(name, packed.moving_ids, entities, names)
+    _indices(name, packed.steady_ids, entities, names)
 
 
 def _pairs(name: str, raw: bytes, high: int, low: int) -> None:
     if len(raw) % 4:
         raise InvalidRecordError(f"{name}: {len(raw)} bytes of pairs, not a multiple of 4")
-    if not raw:
+    _indices(name, raw, high, low)
+
+
+def _indices(name: str, ids: bytes, high: int, low: int) -> None:
+    if not ids:
         return
-    ids = np.frombuffer(raw, _ID)
-    if int(ids.max()) >> 16 >= high or int((ids & 0xFFFF).max()) >= low:
+    highest, lowest = (_largest if len(ids) <= LARGEST_CACHED_IDS else _largest.__wrapped__)(ids)
+    if highest >= high or lowest >= low:
         raise InvalidRecordError(f"{name} names an entity or a name that the record does not list")
+
+
+@lru_cache(maxsize=CACHED_IDS)
+def _largest(raw: bytes) -> tuple[int, int]:
+    """The largest entity and the largest name. Which rows move comes back flush after flush, and node after node."""
+    ids = np.frombuffer(raw, _ID)
+    return int(ids.max()) >> 16, int((ids & 0xFFFF).max())
 
 
 def _rows(raw: bytes, ticks: int, communicators: int) -> None:
@@ -115,14 +132,22 @@ def _rows(raw: bytes, ticks: int, communicators: int) -> None:
     if not raw:
         return
     rows = np.frombuffer(raw, _VALUE).reshape(-1, COLUMNS)
-    low, high = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
-    for column, (lowest, highest) in enumerate(ROW_BOUNDS):
-        if low[column] < lowest or high[column] > highest:
-            raise InvalidRecordError(
-                f"rows' {Column(column).name.lower()} is {low[column]}..{high[column]}, outside {lowest}..{highest}"
-            )
-    _within("rows' communicator", high[Column.COMMUNICATOR], 0, communicators - 1)
-    _within("rows' tick_offset", high[Column.TICK_OFFSET], 0, ticks - 1)
+    shifted = (rows - _LOWEST).view(np.uint64)  # Wraps: what lies below its lowest becomes larger than any range
+    ranges = _ranges(ticks, communicators)
+    outside = shifted > ranges
+    if np.count_nonzero(outside):
+        column = int(outside.any(axis=0).argmax())
+        low, high = int(rows[:, column].min()), int(rows[:, column].max())
+        raise InvalidRecordError(f"rows' {Column(column).name.lower()} is {low}..{high}: out of bounds")
+
+
+@lru_cache(maxsize=CACHED_IDS)
+def _ranges(ticks: int, communicators: int) -> NDArray[np.uint64]:
+    """How far above its lowest value each column of `rows` may go."""
+    highest = {Column.TICK_OFFSET: ticks - 1, Column.COMMUNICATOR: communicators - 1}
+    if min(highest.values()) < 0:
+        raise InvalidRecordError("rows over no tick, or of no communicator")
+    return np.array([highest.get(Column(c), high) - low for c, (low, high) in enumerate(ROW_BOUNDS)], np.uint64)
 
 
 def _nic_counters(record: NicCounters) -> None:
@@ -171,11 +196,9 @@ def _job_slice(record: JobSlice) -> None:
     elif not record.job:
         raise InvalidRecordError("neither a job's slice nor progress")
     roster = roster_of(record.roster)
-    ports, suspects = len(roster.ports), len(roster.suspects)
     _rows(record.rows, record.ticks, len(roster.communicators))
-    _series("job_features", record.job_features, record.ticks, ports, len(roster.job_feature_names))
-    _series("port_features", record.port_features, record.ticks, ports, len(roster.port_feature_names))
-    _series("suspect_features", record.suspect_features, record.ticks, suspects, len(roster.suspect_feature_names))
+    entities = 2 * len(roster.ports) + len(roster.suspects)
+    _series("features", record.features, record.ticks, entities, len(roster.feature_names))
 
 
 def _finding(record: Episode | JobState | Incident) -> None:

@@ -138,7 +138,7 @@ def tell(
         loss_e4=_loss_e4(episode.baseline_us, mean_us),
         loss_low_e4=low,
         loss_high_e4=high,
-        timing_source="simulated" if first.source is Source.SIMULATED else "enqueue",
+        timing_source="simulated" if rosters[0].source is Source.SIMULATED else "enqueue",
         nodes=sorted(latest),
         pods=pods_of(latest),
         gpus=gpus,
@@ -211,8 +211,8 @@ def pods_of(latest: dict[str, JobSlice]) -> list[EpisodePod]:
 
 def source_of(latest: dict[str, JobSlice]) -> Source:
     """Simulated as soon as any part is."""
-    sources = {piece.source for piece in latest.values()}
-    return Source.SIMULATED if Source.SIMULATED in sources else latest[min(latest)].source
+    sources = {node: roster_of(piece.roster).source for node, piece in latest.items()}
+    return Source.SIMULATED if Source.SIMULATED in sources.values() else sources[min(sources)]
 
 
 def unchanged(episode: Open, decision: Decision) -> bool:

@@ -21,9 +21,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     first_tick: int
     ticks: int
     roster: int
-    own: PackedSeries
-    ports: PackedSeries
-    suspects: PackedSeries
+    features: PackedSeries
 
 
 class History(msgspec.Struct, kw_only=True):
@@ -43,9 +41,7 @@ class History(msgspec.Struct, kw_only=True):
                 first_tick=piece.first_tick,
                 ticks=piece.ticks,
                 roster=self.newest_roster,
-                own=piece.job_features,
-                ports=piece.port_features,
-                suspects=piece.suspect_features,
+                features=piece.features,
             )
         )
         oldest = piece.first_tick + piece.ticks - keep_ticks
@@ -108,26 +104,33 @@ class Window:
         self.port_of.update(zip(port_keys, roster.ports, strict=True))
         keys = [(suspect.holder, suspect.device) for suspect in roster.suspects]
         self.who.update(zip(keys, roster.suspects, strict=True))
-        of_holder, of_port = roster.suspect_feature_names, roster.port_feature_names
-        _fill(self.own, port_keys, of_holder, _rows([c.own for c in chunks], offsets, ticks), columns, 0.0, self.ticks)
-        _fill(
-            self.suspects,
-            keys,
-            of_holder,
-            _rows([c.suspects for c in chunks], offsets, ticks),
-            columns,
-            0.0,
-            self.ticks,
-        )
-        _fill(
-            self.ports,
-            port_keys,
-            of_port,
-            _rows([c.ports for c in chunks], offsets, ticks),
-            columns,
-            np.nan,
-            self.ticks,
-        )
+        rows = _rows([chunk.features for chunk in chunks], offsets, ticks)
+        ids, place = np.unique(rows.ids, return_inverse=True)
+        block = np.zeros((len(ids), self.ticks))
+        block[ids >> 16 < len(port_keys)] = np.nan
+        block[place[:, None], rows.column[:, None] + np.arange(ticks)] = rows.values
+        for row, identity in zip(block, ids.tolist(), strict=True):
+            entity, name = identity >> 16, roster.feature_names[identity & 0xFFFF]
+            if entity < len(port_keys):
+                _put(self.ports, (port_keys[entity], name), row, columns)
+            elif entity < 2 * len(port_keys):
+                _put(self.own, (port_keys[entity - len(port_keys)], name), row, columns)
+            else:
+                _put(self.suspects, (keys[entity - 2 * len(port_keys)], name), row, columns)
+
+
+def _put(
+    into: dict[tuple[Key, str], NDArray[np.float64]],
+    key: tuple[Key, str],
+    row: NDArray[np.float64],
+    columns: NDArray[np.int64],
+) -> None:
+    """A row where it belongs: its first chunks make it, later ones fill the columns that they cover."""
+    known = into.get(key)
+    if known is None:
+        into[key] = row
+    else:
+        known[columns] = row[columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,25 +155,3 @@ def _rows(packed: list[PackedSeries], offsets: NDArray[np.int64], ticks: int) ->
         column=np.repeat(np.concatenate((offsets, offsets)), lengths),
         values=values,
     )
-
-
-def _fill(
-    into: dict[tuple[Key, str], NDArray[np.float64]],
-    keys: list[Key],
-    names: list[str],
-    rows: _Rows,
-    columns: NDArray[np.int64],
-    absent: float,
-    ticks: int,
-) -> None:
-    """Put rows where they belong; in `columns`, which these rows cover, what they do not mention is `absent`."""
-    ids, place = np.unique(rows.ids, return_inverse=True)
-    block = np.full((len(ids), ticks), absent)
-    block[place[:, None], rows.column[:, None] + np.arange(rows.values.shape[1])] = rows.values
-    for number, identity in enumerate(ids.tolist()):
-        key = (keys[identity >> 16], names[identity & 0xFFFF])
-        known = into.get(key)
-        if known is None:
-            into[key] = block[number]
-        else:
-            known[columns] = block[number, columns]

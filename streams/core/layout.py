@@ -21,8 +21,7 @@ class JobLayout:
 
     blank: JobSlice
     communicator: NDArray[np.int64]  # Of the nccl record -> of the slice
-    own_port: NDArray[np.int64]  # Holding -> index into the slice's ports
-    suspect: NDArray[np.int64]  # Holding -> index into the slice's suspects
+    holding: NDArray[np.int64]  # Holding of the nic record -> entity of the slice's features
     port: NDArray[np.int64]  # Port of the nic record -> of the slice
 
 
@@ -44,9 +43,9 @@ def job_layout(
     held = [(jobs[h] == job, int(h), nic.devices[d]) for h, d in zip(holder.tolist(), device.tolist(), strict=True)]
     own_devices = {name for own, _, name in held if own}
     ports = [p for p in range(len(nic.ports)) if not own_devices or nic.ports[p].device in own_devices]
-    first_port: dict[str, int] = {}
+    own_entity: dict[str, int] = {}  # The first port of each device
     for index, p in enumerate(ports):
-        first_port.setdefault(nic.ports[p].device, index)
+        own_entity.setdefault(nic.ports[p].device, len(ports) + index)
     suspects: dict[tuple[str, str], int] = {}  # Two containers of a pod are one suspect: their rows are added
     for own, h, name in held:
         if not own:
@@ -60,6 +59,8 @@ def job_layout(
     of_job = next((pods.pods[pod.pod_uid] for pod in own_pods if pod.pod_uid in pods.pods), None)
     reference = of_job.job if of_job is not None else None
     roster = SliceRoster(
+        source=nic.source,
+        agent_epoch=nic.agent_epoch,
         job_name=reference.name if reference is not None else None,
         tenant=of_job.tenant if of_job is not None else None,
         gpus_total=reference.gpus_total if reference is not None else None,
@@ -68,8 +69,6 @@ def job_layout(
         currency=pods.facts.currency,
         price_source=pods.facts.price_source,
         communicators=_communicators(nccl, communicators, holding_names),
-        job_feature_names=nic.feature_names,
-        port_feature_names=PORT_FEATURE_NAMES,
         ports=[
             SlicePort(
                 device=nic.ports[p].device,
@@ -82,7 +81,7 @@ def job_layout(
             for p in ports
         ],
         suspects=[_suspect(nic.holders[h], name, jobs[h], pods) for (_, name), h in suspects.items()],
-        suspect_feature_names=nic.feature_names,
+        feature_names=PORT_FEATURE_NAMES + nic.feature_names,
         bytes_rung=nic.bytes_rung,
         gaps=nic.gaps + nccl.gaps if nccl is not None else nic.gaps,
     )
@@ -90,16 +89,17 @@ def job_layout(
         cluster=nic.cluster,
         job=job,
         node=nic.node,
-        agent_epoch=nic.agent_epoch,
-        source=nic.source,
         roster=roster_bytes(roster),
     )
     return JobLayout(
         blank=blank,
         communicator=_inverse(communicators, len(nccl.communicators) if nccl else 0),
-        own_port=np.array([first_port.get(name, -1) if own else -1 for own, _, name in held], np.int64),
-        suspect=np.array(
-            [-1 if own else suspect_index[_name(nic.holders[h]), name] for own, h, name in held], np.int64
+        holding=np.array(
+            [
+                own_entity.get(name, -1) if own else 2 * len(ports) + suspect_index[_name(nic.holders[h]), name]
+                for own, h, name in held
+            ],
+            np.int64,
         ),
         port=_inverse(ports, len(nic.ports)),
     )

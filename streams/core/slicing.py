@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from streams.contract.calls import COLUMNS, Column
 from streams.contract.inputs import NcclThroughput, NicCounters
-from streams.contract.series import MISSING
+from streams.contract.series import MISSING, PackedSeries
 from streams.contract.slices import JobSlice
 from streams.core.cut import NOWHERE, Cut, Target, compile_cut, cut, moving_rows
 from streams.core.job_keys import process_id
 from streams.core.layout import JobLayout, holder_jobs, job_layout
 from streams.core.pods import PodList
-from streams.core.port_features import name_map, port_target
+from streams.core.port_features import PORT_FEATURE_NAMES, name_map, port_target
 
 _VALUE = np.dtype("<i8")
 CACHED_PATTERNS = 128  # Per node; which rows move comes back soon or never
@@ -36,7 +36,7 @@ class NodeLayout:
     seen: tuple[str, ...]  # Jobs that hold RDMA objects or communicators now
     all_seen: bool  # No job is here only by memory
     cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
-    cached_holders: dict[Pattern, list[tuple[Cut, Cut]]] = field(default_factory=dict)
+    cached_holders: dict[Pattern, list[Cut]] = field(default_factory=dict)
 
     def port_cuts(self, nic: NicCounters) -> list[Cut]:
         """Each job's cut of the ports' counters."""
@@ -52,19 +52,15 @@ class NodeLayout:
             _remember(self.cached_ports, pattern, cuts)
         return cuts
 
-    def holder_cuts(self, nic: NicCounters) -> list[tuple[Cut, Cut]]:
-        """Each job's cuts of the holders' features: its own, and its suspects'."""
+    def holder_cuts(self, nic: NicCounters) -> list[Cut]:
+        """Each job's cut of the holders' features: its own and its suspects'."""
         packed = nic.features
         pattern = (packed.moving_ids, packed.steady_ids, packed.steady_values)
         cuts = self.cached_holders.get(pattern)
         if cuts is None:
             names = len(nic.feature_names)
             cuts = [
-                (
-                    compile_cut(packed, _holder_target(job.own_port, names), keep_zeros=False),
-                    compile_cut(packed, _holder_target(job.suspect, names), keep_zeros=False),
-                )
-                for job in self.jobs.values()
+                compile_cut(packed, _holder_target(job.holding, names), keep_zeros=False) for job in self.jobs.values()
             ]
             _remember(self.cached_holders, pattern, cuts)
         return cuts
@@ -121,7 +117,8 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
     rows = None if nccl is None else np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
     out = []
     for number, job in enumerate(layout.jobs.values()):
-        own, suspects = holder_cuts[number]
+        ports = cut(port_cuts[number], counters, missing=gaps_counters)
+        held = cut(holder_cuts[number], holders, missing=gaps_holders)
         out.append(
             msgspec.structs.replace(
                 job.blank,
@@ -130,9 +127,12 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
                 ticks=nic.ticks,
                 nccl_silent=rows is None,
                 rows=b"" if rows is None or not len(rows) else _own_rows(rows, job.communicator),
-                job_features=cut(own, holders, missing=gaps_holders),
-                port_features=cut(port_cuts[number], counters, missing=gaps_counters),
-                suspect_features=cut(suspects, holders, missing=gaps_holders),
+                features=PackedSeries(
+                    moving_ids=ports.moving_ids + held.moving_ids,
+                    moving_values=ports.moving_values + held.moving_values,
+                    steady_ids=ports.steady_ids + held.steady_ids,
+                    steady_values=ports.steady_values + held.steady_values,
+                ),
             )
         )
     return out
@@ -181,5 +181,5 @@ def _remember(cache: dict[Pattern, Plan], pattern: Pattern, plan: Plan) -> None:
 
 
 def _holder_target(entity: NDArray[np.int64], names: int) -> Target:
-    new_id = np.where(entity[:, None] >= 0, entity[:, None] << 16 | np.arange(names), NOWHERE)
+    new_id = np.where(entity[:, None] >= 0, entity[:, None] << 16 | len(PORT_FEATURE_NAMES) + np.arange(names), NOWHERE)
     return Target(names=names, new_id=new_id.ravel())

@@ -144,6 +144,8 @@ PODS = inputs.NodePods(
     ),
 )
 ROSTER = slices.SliceRoster(
+    source=header.Source.KERNEL,
+    agent_epoch="e-1",
     job_name="llm",
     tenant="research",
     gpus_total=16,
@@ -176,9 +178,7 @@ ROSTER = slices.SliceRoster(
             job="batch/Job/etl",
         )
     ],
-    job_feature_names=[features.TX_BYTES],
-    port_feature_names=[features.PORT_TX_BYTES],
-    suspect_feature_names=[features.QP_LIVE],
+    feature_names=[features.PORT_TX_BYTES, features.TX_BYTES, features.QP_LIVE],
     bytes_rung=header.Rung.KERNEL_PROBES,
     gaps=[GAP],
 )
@@ -186,18 +186,14 @@ SLICE = slices.JobSlice(
     cluster="lab",
     job="research/PyTorchJob/llm",
     node="gpu-01",
-    agent_epoch="e-1",
     seq=7,
     first_tick=TICK,
     ticks=5,
-    source=header.Source.KERNEL,
     nic_silent=False,
     nccl_silent=True,
     roster=roster_bytes(ROSTER),
     rows=rows(1),
-    job_features=series([0], [0], [[0, 4096, 0, 0, 1]]),
-    port_features=series([0], [0], [[4, 8, 12, 16, 20]]),
-    suspect_features=series([0], [0], [[512] * 5]),
+    features=series([0, 1, 2], [0, 1, 2], [[4, 8, 12, 16, 20], [0, 4096, 0, 0, 1], [512] * 5]),
 )
 CAUSE = findings.Cause(
     holder="dead-beef",

@@ -75,7 +75,7 @@ ABSURD = {
     "suspects' features without suspects": replace(SLICE, roster=roster_bytes(replace(ROSTER, suspects=[]))),
     "ports' features without ports": replace(SLICE, roster=roster_bytes(replace(ROSTER, ports=[]))),
     "calls without communicators": replace(SLICE, roster=roster_bytes(replace(ROSTER, communicators=[]))),
-    "features without names": replace(SLICE, roster=roster_bytes(replace(ROSTER, suspect_feature_names=[]))),
+    "features without names": replace(SLICE, roster=roster_bytes(replace(ROSTER, feature_names=[]))),
     "numbers without a roster": replace(SLICE, roster=b""),
     "a roster cut short": replace(SLICE, roster=SLICE.roster[:-1]),
     "an episode before time": replace(EXAMPLES["episodes", "confirmed"], onset_tick=-1),
