@@ -1,7 +1,7 @@
 """Cuts packed series for one reader: which rows, scaled and added how, under which new ids. The core's hot path.
 
 A plan depends on which rows moved and on what stood still, which seldom changes from flush to flush; with a cached
-plan a cut is a gather, at most one product and one sum (bench/core_cost.py).
+plan all cuts of a node are one gather, at most one product and one sum (bench/core_cost.py).
 """
 
 from __future__ import annotations
@@ -28,16 +28,35 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cut:
-    """A compiled plan."""
+class Sums:
+    """How moving rows become rows of the result: taken, scaled, added, and what stood still beside them added too."""
 
     take: NDArray[np.int64]
     times: NDArray[np.int64] | None
     starts: NDArray[np.int64] | None
     offset: NDArray[np.int64] | None
-    moving_ids: bytes
-    steady_ids: bytes
-    steady_values: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cut:
+    """A compiled plan: its rows, and everything of the result but their values."""
+
+    sums: Sums
+    shell: PackedSeries
+
+    @property
+    def rows(self) -> int:
+        """How many moving rows the result has."""
+        return len(self.shell.moving_ids) // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cuts:
+    """Several readers' plans, applied in one pass: result n ends at row `ends[n]`."""
+
+    sums: Sums
+    shells: list[PackedSeries]
+    ends: list[int]
 
 
 def compile_cut(packed: PackedSeries, target: Target, *, keep_zeros: bool) -> Cut:
@@ -61,42 +80,109 @@ def compile_cut(packed: PackedSeries, target: Target, *, keep_zeros: bool) -> Cu
     kept = ~beside if keep_zeros else ~beside & (sums != 0)
     times = moving.multiplier[take]
     return Cut(
-        take=take,
-        times=None if (times == 1).all() else times[:, None],
-        starts=None if len(starts) == len(ids) else starts,
-        offset=offset[:, None] if offset.any() else None,
-        moving_ids=moved.astype(_ID).tobytes(),
-        steady_ids=steady_ids[kept].astype(_ID).tobytes(),
-        steady_values=sums[kept].astype(_VALUE).tobytes(),
+        sums=_simplest(take, times, starts, offset),
+        shell=PackedSeries(
+            moving_ids=moved.astype(_ID).tobytes(),
+            steady_ids=steady_ids[kept].astype(_ID).tobytes(),
+            steady_values=sums[kept].astype(_VALUE).tobytes(),
+        ),
+    )
+
+
+def together(readers: list[tuple[Cut, Cut]], *, second_from: int) -> Cuts:
+    """One plan for many readers, each of two series whose moving rows lie in one matrix, the second's from a row on."""
+    parts = [(plan, row) for pair in readers for plan, row in zip(pair, (0, second_from), strict=True)]
+    taken = np.cumsum([0, *(len(plan.sums.take) for plan, _ in parts)])
+    filled = [_spelled_out(plan.sums) for plan, _ in parts]
+    none = np.zeros(0, np.int64)
+    return Cuts(
+        sums=_simplest(
+            np.concatenate([none, *(plan.sums.take + row for plan, row in parts)]),
+            np.concatenate([none, *(times for times, _, _ in filled)]),
+            np.concatenate([none, *(starts + begin for (_, starts, _), begin in zip(filled, taken, strict=False))]),
+            np.concatenate([none, *(offset for _, _, offset in filled)]),
+        ),
+        shells=[_beside(first.shell, second.shell) for first, second in readers],
+        ends=np.cumsum([first.rows + second.rows for first, second in readers], dtype=np.int64).tolist(),
     )
 
 
 def cut(plan: Cut, moving: NDArray[np.int64], *, missing: bool) -> PackedSeries:
     """Apply a plan to a record's moving rows; `missing` says that some ticks in them are MISSING."""
-    if not len(plan.take):
-        return PackedSeries(steady_ids=plan.steady_ids, steady_values=plan.steady_values)
-    rows = moving[plan.take]
+    return _with_values(plan.shell, _apply(plan.sums, moving, missing=missing).tobytes())
+
+
+def cut_all(plan: Cuts, moving: NDArray[np.int64], *, missing: bool) -> list[PackedSeries]:
+    """Apply many readers' plans at once."""
+    raw, row_bytes = _apply(plan.sums, moving, missing=missing).tobytes(), _VALUE.itemsize * moving.shape[1]
+    found, begin = [], 0
+    for shell, rows in zip(plan.shells, plan.ends, strict=True):
+        end = rows * row_bytes
+        found.append(_with_values(shell, raw[begin:end]))
+        begin = end
+    return found
+
+
+def _apply(sums: Sums, moving: NDArray[np.int64], *, missing: bool) -> NDArray[np.int64]:
+    rows = moving[sums.take]
+    if not len(rows):
+        return rows
     unseen = rows == MISSING if missing else None
-    if plan.times is not None:
-        rows = rows * plan.times
-    if plan.starts is not None:
-        rows = np.add.reduceat(rows, plan.starts, axis=0)
-        unseen = np.logical_or.reduceat(unseen, plan.starts, axis=0) if unseen is not None else None
-    if plan.offset is not None:
-        rows = rows + plan.offset
+    if sums.times is not None:
+        rows = rows * sums.times
+    if sums.starts is not None:
+        rows = np.add.reduceat(rows, sums.starts, axis=0)
+        unseen = np.logical_or.reduceat(unseen, sums.starts, axis=0) if unseen is not None else None
+    if sums.offset is not None:
+        rows = rows + sums.offset
     if unseen is not None:
         rows[unseen] = MISSING
-    return PackedSeries(
-        moving_ids=plan.moving_ids,
-        moving_values=rows.tobytes(),
-        steady_ids=plan.steady_ids,
-        steady_values=plan.steady_values,
+    return rows
+
+
+def _simplest(
+    take: NDArray[np.int64], times: NDArray[np.int64], starts: NDArray[np.int64], offset: NDArray[np.int64]
+) -> Sums:
+    """Without the parts that would change nothing."""
+    return Sums(
+        take=take,
+        times=None if (times == 1).all() else times[:, None],
+        starts=None if len(starts) == len(take) else starts,
+        offset=offset[:, None] if offset.any() else None,
     )
 
 
-def moving_rows(packed: PackedSeries, ticks: int) -> NDArray[np.int64]:
-    """The moving rows of a record, not copied."""
-    return np.frombuffer(packed.moving_values, _VALUE).reshape(-1, ticks)
+def _spelled_out(sums: Sums) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Its times, starts and offset, the parts that would change nothing too."""
+    count = len(sums.take)
+    starts = np.arange(count) if sums.starts is None else sums.starts
+    return (
+        np.ones(count, np.int64) if sums.times is None else sums.times.ravel(),
+        starts,
+        np.zeros(len(starts), np.int64) if sums.offset is None else sums.offset.ravel(),
+    )
+
+
+def _beside(first: PackedSeries, second: PackedSeries) -> PackedSeries:
+    return PackedSeries(
+        moving_ids=first.moving_ids + second.moving_ids,
+        steady_ids=first.steady_ids + second.steady_ids,
+        steady_values=first.steady_values + second.steady_values,
+    )
+
+
+def _with_values(shell: PackedSeries, values: bytes) -> PackedSeries:
+    return PackedSeries(
+        moving_ids=shell.moving_ids,
+        moving_values=values,
+        steady_ids=shell.steady_ids,
+        steady_values=shell.steady_values,
+    )
+
+
+def moving_rows(ticks: int, *packed: PackedSeries) -> NDArray[np.int64]:
+    """The moving rows of a record's series, one below the other."""
+    return np.frombuffer(b"".join([series.moving_values for series in packed]), _VALUE).reshape(-1, ticks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -26,6 +26,7 @@ _VALUE = np.dtype("<i8")
 KEPT_STEPS = 16  # Per rank: what the lead's steps are compared with
 _CALLS, _FIRST_US, _LAST_US = int(Column.CALLS), int(Column.FIRST_US), int(Column.LAST_US)
 _COMMUNICATOR, _OP, _DTYPE = int(Column.COMMUNICATOR), int(Column.OP), int(Column.DTYPE)
+_COUNT, _BYTES = int(Column.COUNT), int(Column.BYTES)
 PARTNER_WAIT_TICKS = 10  # How long a step of the lead waits for the same step of the other ranks
 
 
@@ -265,14 +266,15 @@ def _follow(steps: Steps, anchor: Anchor, roster: Roster, rows: NDArray[np.int64
     if roster.has_lead:
         lead = steps.ranks[steps.lead]
         # The whole node's calls: one rank's alone would cost a mask, and change no ratio.
-        lead.nccl_bytes += int(np.dot(rows[:, Column.BYTES], rows[:, Column.CALLS]))
+        lead.nccl_bytes += int(rows[:, _BYTES].dot(rows[:, _CALLS]))
         lead.last_call_us = base_us
-    marks = np.flatnonzero(rows[:, Column.COUNT] == token.count)
-    for row in rows[marks].tolist():
+    (marks,) = (rows[:, _COUNT] == token.count).nonzero()
+    op, dtype, group = token.op, token.dtype, anchor.group
+    for row in rows.take(marks, axis=0).tolist():
         index = row[_COMMUNICATOR]
-        if row[_OP] != token.op or row[_DTYPE] != token.dtype or not roster.calls_anchor[index]:
+        if row[_OP] != op or row[_DTYPE] != dtype or not roster.calls_anchor[index]:
             continue
-        sample = _marked(roster.ranks[index], anchor.group, row, base_us)
+        sample = _marked(roster.ranks[index], group, row, base_us)
         if sample is not None and roster.keys[index] == steps.lead:
             steps.waiting.append(sample)
 

@@ -201,7 +201,7 @@ class Join:
     def _calls_known(self, node: Node, record: NicCounters) -> bool:
         """True once the nccl log has told of the record's ticks, or has passed them in silence."""
         through = last_tick(record)
-        if any(last_tick(calls) >= record.first_tick for calls in node.nccl.waiting):
+        if node.nccl.waiting and last_tick(node.nccl.waiting[-1]) >= record.first_tick:
             return True
         return self._clock_of("nccl") - self._settings.node_silent_ticks >= through
 

@@ -13,7 +13,7 @@ from streams.contract.calls import COLUMNS, Column
 from streams.contract.inputs import NcclThroughput, NicCounters
 from streams.contract.series import MISSING, PackedSeries
 from streams.contract.slices import JobSlice
-from streams.core.cut import NOWHERE, Cut, Target, compile_cut, cut, moving_rows
+from streams.core.cut import NOWHERE, Cut, Cuts, Target, compile_cut, cut_all, moving_rows, together
 from streams.core.job_keys import process_id
 from streams.core.layout import JobLayout, holder_jobs, job_layout
 from streams.core.pods import PodList
@@ -21,6 +21,7 @@ from streams.core.port_features import PORT_FEATURE_NAMES, name_map, port_target
 
 _VALUE = np.dtype("<i8")
 CACHED_PATTERNS = 128  # Per node; which rows move comes back soon or never
+ROW_BYTES = _VALUE.itemsize * COLUMNS
 Pattern = tuple[bytes, bytes, bytes]
 Plan = TypeVar("Plan")
 
@@ -35,13 +36,26 @@ class NodeLayout:
     jobs: dict[str, JobLayout]
     seen: tuple[str, ...]  # Jobs that hold RDMA objects or communicators now
     all_seen: bool  # No job is here only by memory
+    owner: NDArray[np.int64]  # Communicator of the nccl record -> job, by its place in `jobs`; beyond: nobody's
+    communicator: NDArray[np.int64]  # Communicator of the nccl record -> of that job's slice
     cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
     cached_holders: dict[Pattern, list[Cut]] = field(default_factory=dict)
+    latest: dict[tuple[Pattern, Pattern], Cuts] = field(default_factory=dict)  # One: compared, it need not be hashed
 
-    def port_cuts(self, nic: NicCounters) -> list[Cut]:
-        """Each job's cut of the ports' counters."""
+    def cuts(self, nic: NicCounters) -> Cuts:
+        """Every job's cut of the ports' counters and of the holders' features below them."""
+        pattern = _pattern(nic.counters), _pattern(nic.features)
+        for before, cuts in self.latest.items():
+            if before == pattern:
+                return cuts
+        ports, holders = self._port_cuts(nic, pattern[0]), self._holder_cuts(nic, pattern[1])
+        cuts = together(list(zip(ports, holders, strict=True)), second_from=len(nic.counters.moving_ids) // 4)
+        self.latest.clear()
+        self.latest[pattern] = cuts
+        return cuts
+
+    def _port_cuts(self, nic: NicCounters, pattern: Pattern) -> list[Cut]:
         packed = nic.counters
-        pattern = (packed.moving_ids, packed.steady_ids, packed.steady_values)
         cuts = self.cached_ports.get(pattern)
         if cuts is None:
             mapping = name_map(tuple(nic.counter_names))
@@ -52,10 +66,8 @@ class NodeLayout:
             _remember(self.cached_ports, pattern, cuts)
         return cuts
 
-    def holder_cuts(self, nic: NicCounters) -> list[Cut]:
-        """Each job's cut of the holders' features: its own and its suspects'."""
+    def _holder_cuts(self, nic: NicCounters, pattern: Pattern) -> list[Cut]:
         packed = nic.features
-        pattern = (packed.moving_ids, packed.steady_ids, packed.steady_values)
         cuts = self.cached_holders.get(pattern)
         if cuts is None:
             names = len(nic.feature_names)
@@ -104,38 +116,41 @@ def compile_layout(
         job: job_layout(job, nic, nccl, pods, jobs=owners, mine=[owner == job for owner in of_process])
         for job in sorted(remembered | seen)
     }
-    return NodeLayout(nic=nic, nccl=nccl, pods=pods, jobs=jobs, seen=tuple(sorted(seen)), all_seen=seen == set(jobs))
+    members = len(nccl.communicators) if nccl is not None else 0
+    owner, communicator = np.full(members, len(jobs), np.int64), np.zeros(members, np.int64)
+    for number, job in enumerate(jobs.values()):
+        own = job.communicator >= 0
+        owner[own], communicator[own] = number, job.communicator[own]
+    return NodeLayout(
+        nic=nic,
+        nccl=nccl,
+        pods=pods,
+        jobs=jobs,
+        seen=tuple(sorted(seen)),
+        all_seen=seen == set(jobs),
+        owner=owner,
+        communicator=communicator,
+    )
 
 
 def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) -> list[JobSlice]:
     """One slice per job of the layout. In holders' rows what stood still at 0 is left out; absent means 0 there."""
-    counters, holders = moving_rows(nic.counters, nic.ticks), moving_rows(nic.features, nic.ticks)
-    gaps_counters = len(counters) > 0 and int(counters.min()) == MISSING
-    gaps_holders = len(holders) > 0 and int(holders.min()) == MISSING
-    port_cuts = layout.port_cuts(nic)
-    holder_cuts = layout.holder_cuts(nic)
-    rows = None if nccl is None else np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
-    out = []
-    for number, job in enumerate(layout.jobs.values()):
-        ports = cut(port_cuts[number], counters, missing=gaps_counters)
-        held = cut(holder_cuts[number], holders, missing=gaps_holders)
-        out.append(
-            msgspec.structs.replace(
-                job.blank,
-                seq=nic.seq,
-                first_tick=nic.first_tick,
-                ticks=nic.ticks,
-                nccl_silent=rows is None,
-                rows=b"" if rows is None or not len(rows) else _own_rows(rows, job.communicator),
-                features=PackedSeries(
-                    moving_ids=ports.moving_ids + held.moving_ids,
-                    moving_values=ports.moving_values + held.moving_values,
-                    steady_ids=ports.steady_ids + held.steady_ids,
-                    steady_values=ports.steady_values + held.steady_values,
-                ),
-            )
+    moving = moving_rows(nic.ticks, nic.counters, nic.features)
+    missing = len(moving) > 0 and int(moving.min()) == MISSING
+    features = cut_all(layout.cuts(nic), moving, missing=missing)
+    rows = _own_rows(nccl, layout) if nccl is not None and nccl.rows else [b""] * len(features)
+    return [
+        msgspec.structs.replace(
+            job.blank,
+            seq=nic.seq,
+            first_tick=nic.first_tick,
+            ticks=nic.ticks,
+            nccl_silent=nccl is None,
+            rows=own_rows,
+            features=own_features,
         )
-    return out
+        for job, own_rows, own_features in zip(layout.jobs.values(), rows, features, strict=True)
+    ]
 
 
 def silent_slices(layout: NodeLayout, *, first_tick: int, through_tick: int) -> list[JobSlice]:
@@ -152,12 +167,22 @@ def silent_slices(layout: NodeLayout, *, first_tick: int, through_tick: int) -> 
     ]
 
 
-def _own_rows(rows: NDArray[np.int64], communicator: NDArray[np.int64]) -> bytes:
-    index = communicator[rows[:, Column.COMMUNICATOR]]
-    own = index >= 0
-    chosen = rows[own]
-    chosen[:, Column.COMMUNICATOR] = index[own]
-    return chosen.tobytes()
+def _own_rows(nccl: NcclThroughput, layout: NodeLayout) -> list[bytes]:
+    """Each job's calls, in the record's order."""
+    rows = np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
+    owners = layout.owner[rows[:, Column.COMMUNICATOR]]
+    sorted_rows = rows[owners.argsort(kind="stable")]
+    sorted_rows[:, Column.COMMUNICATOR] = layout.communicator[sorted_rows[:, Column.COMMUNICATOR]]
+    raw, found, begin = sorted_rows.tobytes(), [], 0
+    for count in np.bincount(owners, minlength=len(layout.jobs))[: len(layout.jobs)].tolist():
+        end = begin + count * ROW_BYTES
+        found.append(raw[begin:end])
+        begin = end
+    return found
+
+
+def _pattern(packed: PackedSeries) -> Pattern:
+    return packed.moving_ids, packed.steady_ids, packed.steady_values
 
 
 def same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:

@@ -143,6 +143,9 @@ class Tracker:
         steps = self._track.steps
         if steps.anchor is None or not steps.lead.startswith(f"{piece.node}|"):
             return False
+        known = self._rosters.get(piece.node)
+        if known is not None and known.lead == steps.lead and known.raw == piece.roster:
+            return bool(known.keys) and not known.has_lead
         pid, communicators = steps.ranks[steps.lead].pid, roster_of(piece.roster).communicators
         return bool(communicators) and all(member.pid != pid for member in communicators)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.contract import features
 from streams.contract.series import MISSING, PackedSeries, Series, pack, unpack
-from streams.core.cut import NOWHERE, Target, compile_cut, cut, moving_rows
+from streams.core.cut import NOWHERE, Target, compile_cut, cut, cut_all, moving_rows, together
 from streams.core.port_features import PORT_FEATURE_NAMES, name_map, port_target
 
 TICKS, ENTITIES, NAMES = 3, 3, 4
@@ -45,7 +45,7 @@ def test_a_cut_adds_what_shares_an_id_scales_it_and_keeps_missing_ticks_missing(
 ) -> None:
     series = packed(rows)
     target = Target(names=NAMES, new_id=np.array(new_ids), multiplier=np.array(factors))
-    moving = moving_rows(series, TICKS)
+    moving = moving_rows(TICKS, series)
     found = cut(compile_cut(series, target, keep_zeros=keep_zeros), moving, missing=bool((moving == MISSING).any()))
 
     expected: dict[int, list[int]] = {}
@@ -69,7 +69,7 @@ def port_features(rows: dict[str, list[int]]) -> dict[str, list[int]]:
     names = tuple(rows)
     series = packed({(0, index): row for index, row in enumerate(rows.values())}, ticks=2)
     target = port_target(series, name_map(names), np.array([0]))
-    found = cut(compile_cut(series, target, keep_zeros=True), moving_rows(series, 2), missing=False)
+    found = cut(compile_cut(series, target, keep_zeros=True), moving_rows(2, series), missing=False)
     return {PORT_FEATURE_NAMES[key]: row for key, row in as_rows(found, 2, 1 << 16).items()}
 
 
@@ -98,3 +98,30 @@ def test_pause_times_of_all_priorities_are_added_and_unknown_counters_ignored() 
 
 def test_the_ports_state_is_a_level() -> None:
     assert port_features({"port/state": [4, 1]}) == {features.PORT_STATE: [4, 1]}
+
+
+@given(rows=ROWS, held=ROWS, new_ids=st.lists(NEW_IDS, min_size=2, max_size=2), factors=FACTORS)
+def test_cuts_made_together_are_those_made_one_by_one(
+    rows: dict[tuple[int, int], list[int]],
+    held: dict[tuple[int, int], list[int]],
+    new_ids: list[list[int]],
+    factors: list[int],
+) -> None:
+    both = packed(rows), packed(held)
+    alone, plans = [], []
+    for ids in new_ids:
+        scaled = Target(names=NAMES, new_id=np.array(ids), multiplier=np.array(factors))
+        plain = Target(names=NAMES, new_id=np.array(ids))
+        pair = compile_cut(both[0], scaled, keep_zeros=True), compile_cut(both[1], plain, keep_zeros=False)
+        plans.append(pair)
+        alone.append(
+            [cut(plan, moving_rows(TICKS, series), missing=True) for plan, series in zip(pair, both, strict=True)]
+        )
+
+    found = cut_all(together(plans, second_from=len(both[0].moving_ids) // 4), moving_rows(TICKS, *both), missing=True)
+
+    fields = PackedSeries.__struct_fields__
+    assert found == [
+        PackedSeries(**{name: getattr(first, name) + getattr(second, name) for name in fields})
+        for first, second in alone
+    ]
