@@ -28,6 +28,7 @@ DRIVERS = {
         "streams/topics_admin.py",
     },
     "faust": {"streams/app.py", "streams/transport.py"},
+    "pyarrow": {"sinks/clickhouse/store.py"},
     "pydantic": {"fabric_sentinel/settings.py"},
 }
 
