@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
+from streams.contract.header import WatcherClock
 from streams.contract.inputs import Communicator, NcclThroughput, NicCounters, NodePods, Process
 from streams.contract.series import PackedSeries
 from streams.contract.slices import JobSlice, Progress
 from streams.contract.ticks import TICKS_PER_SECOND
+from streams.core.clocks import Clock
 from streams.core.job_keys import job_key, process_id
 from streams.core.layout import holder_id
 from streams.core.pods import PodHistory, PodList
@@ -22,6 +24,7 @@ FORMAT = 1
 PROCESSES_REMEMBERED = 4096  # Per node: keys of processes, the oldest forgotten first
 NODE_FORGOTTEN_TICKS = 36_000  # An hour of silence
 NEVER = 2**62
+TOPICS = ("nic", "nccl", "pods")
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -59,7 +62,7 @@ class JoinState(msgspec.Struct, kw_only=True):
     """Everything that `join` remembers."""
 
     format: int = FORMAT
-    clocks: dict[str, int] = {}
+    clocks: dict[str, Clock] = msgspec.field(default_factory=lambda: {topic: Clock() for topic in TOPICS})
     nodes: dict[str, Node] = {}
     published: int = -1
     cluster: str = ""
@@ -79,7 +82,7 @@ class Join:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was dropped or forced, by reason: late, ahead, retired_epoch, unpaired, forced, forgotten."""
+        """What was dropped or forced: late, ahead, clock_ahead, retired_epoch, unpaired, forced, forgotten."""
         return dict(self._counts)
 
     @property
@@ -96,13 +99,15 @@ class Join:
         out: list[JobSlice] = []
         self._state.cluster = record.cluster
         if record.watcher_clock is not None:
-            self._clock(record, record.watcher_clock.tick)
+            self._clock(record, record.watcher_clock)
             for name in list(self._state.nodes):
                 self._close(name, self._state.nodes[name], out)
         elif isinstance(record, NodePods):
+            self._heard("pods", record.as_of_tick)
             self._pods(record)
         else:
             node = self._node(record.node)
+            self._heard(_topic(record), last_tick(record))
             if isinstance(record, NicCounters):
                 self._admit_nic(node, record)
             else:
@@ -132,13 +137,19 @@ class Join:
         return self._state.nodes.setdefault(name, Node())
 
     def _clock_of(self, topic: str) -> int:
-        return self._state.clocks.get(topic, -1)
+        return self._state.clocks[topic].tick
 
-    def _clock(self, record: NicCounters | NcclThroughput | NodePods, tick: int) -> None:
+    def _heard(self, topic: str, tick: int) -> None:
+        self._state.clocks[topic].hear(tick, ahead_ticks=self._settings.clock_ahead_ticks)
+
+    def _clock(self, record: NicCounters | NcclThroughput | NodePods, told: WatcherClock) -> None:
         topic = _topic(record)
-        clock = self._state.clocks[topic] = max(self._clock_of(topic), tick)
+        if not self._state.clocks[topic].believe(told, ahead_ticks=self._settings.clock_ahead_ticks):
+            self._counts["clock_ahead"] += 1
+            return
         if topic != "nic":
             return
+        clock = self._clock_of(topic)
         silent_through = clock - self._settings.node_silent_ticks
         for name, node in list(self._state.nodes.items()):
             if node.alive and node.nic.through < silent_through:

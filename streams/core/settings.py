@@ -13,6 +13,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_gone_ticks: int = 600  # 60 s without calls and without RDMA objects: the job has left the node
     held_records: int = 1200  # Per node and topic, ten minutes of default flushes; beyond it we stop waiting
     ahead_ticks: int = 6000  # Ten minutes before the watcher's clock: a node's clock is wrong, not the watcher late
+    clock_ahead_ticks: int = 6000  # Ten minutes before all that its log has said: a watcher's clock is doubted
     held_pod_lists: int = 64  # Per node: changes of its pods that may lie ahead of its counters
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, permutations
 
 import msgspec
 import numpy as np
+import pytest
 
+from streams.contract.header import WatcherClock
 from streams.contract.inputs import Communicator, JobRef, NcclThroughput, NicCounters, NodePods, Pod, Process
 from streams.contract.rosters import roster_of
 from streams.contract.series import unpack
@@ -130,6 +132,91 @@ def test_a_node_whose_clock_runs_far_ahead_is_dropped_and_counted() -> None:
     pieces, join = slices([*records, msgspec.structs.replace(wild, node="n9", first_tick=START + 10_000)])
     assert join.counts["ahead"] == 1
     assert progress(pieces)[-1] == START + 49
+
+
+def clock(kind: type[Record], tick: int, *, epoch: str = "w") -> Record:
+    told = WatcherClock(watcher_epoch=epoch, seq=tick, tick=tick)
+    if kind is NodePods:
+        return NodePods(cluster="c1", node="", watcher_epoch=epoch, seq=0, as_of_tick=0, watcher_clock=told)
+    span = {"agent_epoch": "", "seq": 0, "first_tick": 0, "ticks": 0, "complete_through_tick": 0}
+    return kind(cluster="c1", node="", watcher_clock=told, **span)
+
+
+INPUTS = [NicCounters, NcclThroughput, NodePods]
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_one_clock_years_ahead_is_dropped_and_counted_and_changes_no_slice(kind: type[Record]) -> None:
+    records = written(Scene(ticks=200, trainings=[ONE]))
+    expected, sound = slices(records)
+    for place in (len(records) // 8, len(records) // 3, len(records) // 2):
+        pieces, join = slices([*records[:place], clock(kind, START + 10**9), *records[place:]])
+        assert pieces == expected
+        assert join.counts == {**sound.counts, "clock_ahead": 1}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_a_doubted_clock_is_remembered_over_a_restore(kind: type[Record]) -> None:
+    join = Join(JoinSettings(), 0)
+    for told, counted in ((START, 0), (START + 36_000, 1)):
+        join.apply(clock(kind, told))
+        assert join.counts.get("clock_ahead", 0) == counted
+    join = Join.restore(JoinSettings(), 0, join.snapshot())
+    join.apply(clock(kind, START + 36_010))
+    assert join.counts == {"clock_ahead": 1}
+
+
+def test_a_watcher_that_stays_far_ahead_is_never_believed_while_nodes_go_on() -> None:
+    records = [r for r in written(Scene(ticks=300, trainings=[ONE])) if not isinstance(r, NodePods) or r.node]
+    wrong = [
+        msgspec.structs.replace(
+            r, watcher_clock=msgspec.structs.replace(r.watcher_clock, tick=r.watcher_clock.tick + 10**6)
+        )
+        if isinstance(r, NicCounters) and r.watcher_clock is not None and r.watcher_clock.tick > START + 100
+        else r
+        for r in records
+    ]
+    pieces, join = slices(wrong)
+    assert join.counts["clock_ahead"] == sum(before is not after for before, after in zip(records, wrong, strict=True))
+    assert not [piece for piece in pieces if piece.nic_silent]
+
+
+def test_after_an_outage_of_everything_the_second_clock_is_believed_and_the_first_new_flush_told() -> None:
+    records = written(Scene(ticks=300, trainings=[ONE]))
+    before = written(Scene(ticks=100, trainings=[ONE]))
+
+    def later(record: Record) -> Record:
+        if record.watcher_clock is not None:
+            moved = msgspec.structs.replace(record.watcher_clock, tick=record.watcher_clock.tick + 50_000)
+            return msgspec.structs.replace(record, watcher_clock=moved)
+        if isinstance(record, NodePods):
+            return msgspec.structs.replace(record, as_of_tick=record.as_of_tick + 50_000)
+        return msgspec.structs.replace(record, first_tick=record.first_tick + 50_000, agent_epoch="reborn")
+
+    pieces, join = slices([*before, *(later(record) for record in records)])
+    assert join.counts["clock_ahead"] == len(INPUTS)
+    told = [piece.first_tick for piece in of_job(pieces) if piece.first_tick > START + 1000 and not piece.nic_silent]
+    assert told[-1] == START + 50_000 + 295
+    assert progress(pieces)[-1] == START + 50_000 + 299
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_a_first_clock_has_nothing_to_be_compared_with(kind: type[Record]) -> None:
+    _, join = slices([clock(kind, START + 10**8)])
+    assert join.counts == {}
+
+
+def test_which_clocks_are_believed_does_not_depend_on_how_the_topics_interleave() -> None:
+    records = written(Scene(ticks=200, trainings=[ONE]))
+    for kind, place in zip(INPUTS, (90, 140, 170), strict=True):
+        records.insert(place, clock(kind, START + 10**7))
+    logs = [[r for r in records if isinstance(r, kind)] for kind in INPUTS]
+    told = []
+    for order in permutations(logs):
+        pieces, join = slices(list(chain.from_iterable(order)))
+        told.append((of_job(pieces), progress(pieces)[-1], join.counts["clock_ahead"]))
+    assert told[0][2] == len(INPUTS)
+    assert [one == told[0] for one in told] == [True] * len(told)
 
 
 def test_more_records_than_are_held_are_told_without_waiting_and_counted() -> None:
