@@ -1,7 +1,7 @@
-"""What the core costs per node-second at 8 ports x 40 counters x 10 Hz, 16 pods, 2 jobs of 4 ranks on the node.
+"""What a node-second costs a stream worker: decode both inputs, slices out and in again, join and judge.
 
-Run: `python -m bench.core_cost [--profile]`. Budgets: decode of both inputs 250 us, slices encode + decode 100 us,
-core (join + judge) 150 us per node-second; CPU time of one thread, best of several rounds.
+Microseconds of CPU time of this process, the best of several rounds: whatever else runs only ever adds, by way of
+caches and clock speeds. `--profile` shows where the core's time goes.
 """
 
 from __future__ import annotations
@@ -9,262 +9,135 @@ from __future__ import annotations
 import argparse
 import cProfile
 import gc
-import json
+import os
 import pstats
+import random
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from streams.contract import features, topics
-from streams.contract.calls import COLUMNS, Column, pack_rows
-from streams.contract.header import Rung, WatcherClock
-from streams.contract.inputs import (
-    CapacitySource,
-    Communicator,
-    Holder,
-    JobRef,
-    NcclThroughput,
-    NicCounters,
-    NodePods,
-    Pod,
-    Port,
-    Process,
+from bench._node_second import (
+    COUNTERS,
+    FLUSHES,
+    JOBS,
+    PODS,
+    PORTS,
+    START_TICK,
+    TICKS,
+    clock_records,
+    nccl_record,
+    nic_record,
+    pods_record,
 )
-from streams.contract.series import Series, pack, pack_pairs
+from streams.contract.inputs import NcclThroughput, NicCounters, NodePods
 from streams.contract.slices import JobSlice
+from streams.contract.topics import JOB_SLICES, NCCL_THROUGHPUT, NIC_COUNTERS
 from streams.contract.wire import Decoder, Encoder
 from streams.core.core import Join, JoinSettings, Judge, JudgeSettings
 
-START = 17_900_000_000
-SECONDS = 120
-FLUSH = 5
-PORTS, COUNTERS, PODS, JOBS, RANKS_PER_JOB = 8, 40, 16, 2, 4
-COUNTER_NAMES = [
-    *(f"ib/port_{way}_{what}" for way in ("xmit", "rcv") for what in ("data", "packets")),
-    *(f"hw/{name}" for name in ("rp_cnp_handled", "np_cnp_sent", "np_ecn_marked_roce_packets", "out_of_sequence")),
-    *(f"hw/{name}" for name in ("packet_seq_err", "rnr_nak_retry_err", "out_of_buffer", "local_ack_timeout_err")),
-    "ib/link_downed",
-    "ib/symbol_error",
-    "port/state",
-    "port/phys_state",
-    *(f"eth/{way}_prio{prio}_pause_duration" for way in ("tx", "rx") for prio in range(8)),
-    *(f"eth/filler_{number}" for number in range(8)),
-]
-FEATURES = [
-    features.QP_LIVE,
-    features.QP_CREATED,
-    features.QP_DESTROYED,
-    features.MR_LIVE,
-    features.MR_REGISTERED,
-    features.MR_DEREGISTERED,
-    features.MR_LIVE_BYTES,
-    features.CQ_LIVE,
-    features.TX_BYTES,
-    features.RX_BYTES,
-]
+NODES, SECONDS = 4, 60  # Of one input partition: its clocks are shared
+WARM_SECONDS = 20  # The core learns and compiles
+ROUNDS, CALLS_PER_ROUND = 7, 60
+BUDGET_US = {"decode both inputs": 250, "slices: encode and decode": 100, "core: join and judge": 150}
+Record = NicCounters | NcclThroughput | NodePods
 
 
-def node_second(second: int, chance: np.random.Generator) -> list[NicCounters | NcclThroughput]:
-    """Both records of both flushes of one second: every job steps three times a second, every pod moves bytes."""
-    return [record for half in (0, 1) for record in flush(10 * second + FLUSH * half, chance)]
+def seconds() -> list[list[Record]]:
+    """Per second, every input record of every node."""
+    rng = random.Random(1)
+    found: list[list[Record]] = []
+    for second in range(SECONDS):
+        records: list[Record] = list(clock_records(START_TICK + 10 * second - 1))
+        if not second:
+            records += [pods_record(f"n{node}") for node in range(NODES)]
+        for flush in range(second * FLUSHES, (second + 1) * FLUSHES):
+            for node in range(NODES):
+                records += [nic_record(f"n{node}", flush, rng), nccl_record(f"n{node}", flush)]
+        found.append(records)
+    return found
 
 
-def flush(tick: int, chance: np.random.Generator) -> tuple[NicCounters, NcclThroughput]:
-    values = np.zeros((PORTS * COUNTERS, FLUSH), np.int64)
-    moving = np.tile(np.arange(COUNTERS) < 10, PORTS)
-    values[moving] = chance.integers(1, 2**32, (int(moving.sum()), FLUSH))
-    values[np.tile(np.array(COUNTER_NAMES) == "port/state", PORTS)] = 4
-    held = np.zeros((PODS * len(FEATURES), FLUSH), np.int64)
-    for index, name in enumerate(FEATURES):
-        rows = held[index :: len(FEATURES)]
-        if name in {features.TX_BYTES, features.RX_BYTES}:
-            rows[:] = chance.integers(1, 10**9, rows.shape)
-        elif name in {features.QP_LIVE, features.MR_LIVE, features.MR_LIVE_BYTES, features.CQ_LIVE}:
-            rows[:] = 64
-    common = {"cluster": "c", "node": "node-1", "agent_epoch": "epoch", "seq": tick // FLUSH + 1}
-    timing = {"first_tick": START + tick, "ticks": FLUSH, "complete_through_tick": START + tick + FLUSH - 1}
-    nic = NicCounters(
-        **common,
-        **timing,
-        ports=[
-            Port(
-                device=f"mlx5_{port}",
-                port=1,
-                netdev=f"eth{port}",
-                rate_mbps=400_000,
-                capacity_mbps=400_000,
-                capacity_source=CapacitySource.RATE,
-            )
-            for port in range(PORTS)
-        ],
-        counter_names=COUNTER_NAMES,
-        counters=pack(
-            Series(
-                entity=np.repeat(np.arange(PORTS), COUNTERS).astype(np.int32),
-                name=np.tile(np.arange(COUNTERS), PORTS).astype(np.int32),
-                values=values,
-            )
-        ),
-        holders=[Holder(pod_uid=pod_uid(pod), container_id=f"{pod:064d}") for pod in range(PODS)],
-        devices=[f"mlx5_{port}" for port in range(PORTS)],
-        holdings=pack_pairs(range(PODS), [pod % PORTS for pod in range(PODS)]),
-        feature_names=FEATURES,
-        features=pack(
-            Series(
-                entity=np.repeat(np.arange(PODS), len(FEATURES)).astype(np.int32),
-                name=np.tile(np.arange(len(FEATURES)), PODS).astype(np.int32),
-                values=held,
-            )
-        ),
-        bytes_rung=Rung.KERNEL_PROBES,
-    )
-    ranks = JOBS * RANKS_PER_JOB
-    nccl = NcclThroughput(
-        **common,
-        **timing,
-        processes=[Process(pid=100 + rank, started_us=1, pod_uid=pod_uid(rank)) for rank in range(ranks)],
-        communicators=[
-            Communicator(process=rank, comm=f"comm-{rank // RANKS_PER_JOB}", rank=rank % RANKS_PER_JOB, nranks=32)
-            for rank in range(ranks)
-        ],
-        rows=pack_rows(calls(tick, ranks)),
-    )
-    return nic, nccl
-
-
-def calls(tick: int, ranks: int) -> np.ndarray:
-    """A step every 333 ms: three big collectives and one small one on each rank."""
-    rows = []
-    for step in range(tick * 100 // 333, (tick + FLUSH) * 100 // 333 + 1):
-        at = step * 333_000 - tick * 100_000
-        if 0 <= at < FLUSH * 100_000:
-            for rank in range(ranks):
-                for part, count in enumerate((4, 1 << 20, 1 << 21, 1 << 22)):
-                    row = [0] * COLUMNS
-                    row[Column.TICK_OFFSET], row[Column.COMMUNICATOR] = at // 100_000, rank
-                    row[Column.OP], row[Column.DTYPE], row[Column.COUNT] = 1, 7, count
-                    row[Column.BYTES], row[Column.CALLS] = 4 * count, 1
-                    row[Column.FIRST_SEQ] = row[Column.LAST_SEQ] = 4 * step + part + 1
-                    row[Column.FIRST_US] = row[Column.LAST_US] = at
-                    rows.append(row)
-    return np.array(rows, np.int64).reshape(-1, COLUMNS)
-
-
-def pod_uid(pod: int) -> str:
-    return f"00000000-0000-4000-8000-{pod:012d}"
-
-
-def pods() -> NodePods:
-    return NodePods(
-        cluster="c",
-        node="node-1",
-        watcher_epoch="w",
-        seq=1,
-        as_of_tick=START,
-        pods=[
-            Pod(
-                pod_uid=pod_uid(pod),
-                namespace="team",
-                name=f"pod-{pod}",
-                tenant="team",
-                job=JobRef(key=f"team/job/{pod // RANKS_PER_JOB}", name=f"job-{pod // RANKS_PER_JOB}", gpus_total=32)
-                if pod < JOBS * RANKS_PER_JOB
-                else None,
-                gpus=1,
-                valid_from_tick=START,
-            )
-            for pod in range(PODS)
-        ],
-    )
-
-
-def clocks(tick: int) -> list[NicCounters | NcclThroughput | NodePods]:
-    clock = WatcherClock(watcher_epoch="w", seq=tick, tick=START + tick)
-    timing = {"agent_epoch": "", "seq": 0, "first_tick": 0, "ticks": 0, "complete_through_tick": 0}
-    return [
-        NicCounters(cluster="c", node="", watcher_clock=clock, **timing),
-        NcclThroughput(cluster="c", node="", watcher_clock=clock, **timing),
-        NodePods(cluster="c", node="", watcher_epoch="w", seq=0, as_of_tick=0, watcher_clock=clock),
-    ]
-
-
-def seconds_of_input() -> list[list[NicCounters | NcclThroughput | NodePods]]:
-    chance = np.random.default_rng(0)
-    out: list[list[NicCounters | NcclThroughput | NodePods]] = [[pods()]]
-    return out + [[*clocks(10 * second), *node_second(second, chance)] for second in range(SECONDS)]
-
-
-def best_us(work: Callable[[], object], *, rounds: int = 7, per_round: int = 100) -> float:
-    """Microseconds per call, the best round."""
+def best_us(work: Callable[[], object]) -> float:
+    """One call, in the best round."""
     best = float("inf")
-    for _ in range(rounds):
-        began = time.thread_time()
-        for _ in range(per_round):
+    for _ in range(ROUNDS):
+        began = time.process_time_ns()
+        for _ in range(CALLS_PER_ROUND):
             work()
-        best = min(best, (time.thread_time() - began) / per_round)
-    return best * 1e6
+        best = min(best, (time.process_time_ns() - began) / CALLS_PER_ROUND)
+    return best / 1000
 
 
-def core_us(rounds: int = 5) -> tuple[float, float, list[JobSlice], int]:
-    """Microseconds per node-second in join and in judge, one second's slices, and the state's bytes."""
-    records = seconds_of_input()
+def decode_us(records: Sequence[Record]) -> float:
+    """Decoding both inputs of one node, all flushes of a second."""
+    messages = [
+        (Decoder(topic), Encoder(topic)(record))
+        for topic, kind in ((NIC_COUNTERS, NicCounters), (NCCL_THROUGHPUT, NcclThroughput))
+        for record in records
+        if isinstance(record, kind) and record.node == "n0"
+    ]
+    return best_us(lambda: [decode(value) for decode, value in messages])
+
+
+def core_us(per_second: Sequence[Sequence[Record]], rounds: int = ROUNDS) -> tuple[float, float, list[JobSlice], int]:
+    """Join and judge of one node; the last second's slices of one node; the bytes of the state of all."""
     gc.collect()
-    gc.freeze()  # The two minutes of input are this script's, not the core's, and no collector should walk them
+    gc.freeze()  # The input is this script's, not the core's: no collector should walk it
     best_join = best_judge = float("inf")
-    slices: list[JobSlice] = []
+    last: list[JobSlice] = []
     state = 0
     for _ in range(rounds):
         join, judge = Join(JoinSettings(), 0), Judge(JudgeSettings(), 1)
-        in_join, in_judge = [], []
-        for second in records:
-            began = time.thread_time()
-            pieces = [piece for record in second for piece in join.apply(record)]
-            middle = time.thread_time()
-            for piece in pieces:
+        join_ns, judge_ns = [], []
+        for records in per_second:
+            began = time.process_time_ns()
+            slices = [piece for record in records for piece in join.apply(record)]
+            joined = time.process_time_ns()
+            for piece in slices:
                 judge.apply(piece)
-            in_join.append(middle - began)
-            in_judge.append(time.thread_time() - middle)
-            slices = [piece for piece in pieces if piece.progress is None] or slices
-        steady = len(records) // 2  # The first half learns and compiles
-        best_join = min(best_join, sum(in_join[steady:]) / len(in_join[steady:]))
-        best_judge = min(best_judge, sum(in_judge[steady:]) / len(in_judge[steady:]))
+            join_ns.append(joined - began)
+            judge_ns.append(time.process_time_ns() - joined)
+            last = [piece for piece in slices if piece.node == "n0"]
+        node_seconds = 1000 * NODES * (SECONDS - WARM_SECONDS)
+        best_join = min(best_join, sum(join_ns[WARM_SECONDS:]) / node_seconds)
+        best_judge = min(best_judge, sum(judge_ns[WARM_SECONDS:]) / node_seconds)
         state = len(join.snapshot()) + len(judge.snapshot())
-    return best_join * 1e6, best_judge * 1e6, slices, state
+    return best_join, best_judge, last, state
 
 
-def measure() -> dict[str, float]:
-    """All figures, in microseconds per node-second and bytes."""
-    chance = np.random.default_rng(0)
-    records = node_second(30, chance)
-    figures: dict[str, float] = {"input_decode_us": 0.0}
-    for topic, record_type in ((topics.NIC_COUNTERS, NicCounters), (topics.NCCL_THROUGHPUT, NcclThroughput)):
-        decode = Decoder(topic)
-        encoded = [Encoder(topic)(record) for record in records if isinstance(record, record_type)]
-        us = sum(best_us(partial(decode, value)) for value in encoded)
-        figures[f"decode_{topic.name}_us"] = us
-        figures[f"bytes_{topic.name}"] = sum(map(len, encoded))
-        figures["input_decode_us"] += us
-    join_us, judge_us, slices, state = core_us()
-    encode, decode = Encoder(topics.JOB_SLICES), Decoder(topics.JOB_SLICES)
-    encoded = [encode(piece) for piece in slices]
-    figures["slices_encode_us"] = sum(best_us(partial(encode, piece)) for piece in slices)
-    figures["slices_decode_us"] = sum(best_us(partial(decode, value)) for value in encoded)
-    figures["bytes_slices"] = sum(map(len, encoded))
-    figures |= {"join_us": join_us, "judge_us": judge_us, "core_us": join_us + judge_us, "state_bytes": state}
-    return {name: round(value, 1) for name, value in figures.items()}
+def print_table() -> None:
+    """Every figure beside its budget."""
+    per_second = seconds()
+    join_us, judge_us, slices, state = core_us(per_second)
+    encode, decode = Encoder(JOB_SLICES), Decoder(JOB_SLICES)
+    values = [encode(piece) for piece in slices]
+    encode_us = best_us(lambda: [encode(piece) for piece in slices])
+    slice_decode_us = best_us(lambda: [decode(value) for value in values])
+    print(f"{PORTS} ports x {COUNTERS} counters x 10 Hz, {PODS} pods, {JOBS} jobs, flushes of {TICKS} ticks")
+    print(f"us of CPU a node-second, best of {ROUNDS}; load average {os.getloadavg()[0]:.1f}")
+    for name, measured in (
+        ("decode both inputs", decode_us(per_second[-1])),
+        ("slices: encode", encode_us),
+        ("slices: decode", slice_decode_us),
+        ("slices: encode and decode", encode_us + slice_decode_us),
+        ("core: join", join_us),
+        ("core: judge", judge_us),
+        ("core: join and judge", join_us + judge_us),
+    ):
+        budget = f"   budget {BUDGET_US[name]}" if name in BUDGET_US else ""
+        print(f"{name:<28}{measured:>8.0f}{budget}")
+    print(f"slices {sum(map(len, values)):,} bytes a node-second; state {state / NODES:,.0f} bytes a node")
 
 
 def main() -> None:
+    """The table, or a profile."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true", help="show where the core's time goes")
     if parser.parse_args().profile:
-        profile = cProfile.Profile()
-        profile.runcall(core_us, 2)
+        per_second, profile = seconds(), cProfile.Profile()
+        profile.runcall(core_us, per_second, 2)
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
         return
-    print(json.dumps(measure(), indent=2))
+    print_table()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 
 from streams.contract import features
 from streams.contract.calls import COLUMNS, Column, Op, pack_rows
-from streams.contract.header import Clock, Rung, Source
+from streams.contract.header import Clock, Rung, Source, WatcherClock
 from streams.contract.inputs import (
     CapacitySource,
     Communicator,
@@ -27,7 +27,8 @@ from streams.contract.series import Series, pack, pack_pairs
 PORTS, COUNTERS, PODS, JOBS, TICKS, FLUSHES = 8, 40, 16, 2, 5, 2
 MOVING_COUNTERS = 10  # Bytes, packets, pauses; the other thirty are error counters and stand still
 RANKS = PORTS // JOBS
-CALL_KINDS = 3  # (op, type, size) a rank uses in one tick
+STEP_MS = 333
+CALL_COUNTS = (4, 1 << 20, 1 << 21, 1 << 22)  # Elements in a step's calls: one small, three large
 START_TICK = 17_900_000_000
 CLOCK = Clock(epoch_started_us=1, monotonic_us=1, offset_us=10, max_error_us=500)
 
@@ -49,29 +50,30 @@ def feature_series(rng: random.Random, ticks: int = TICKS) -> Series:
     for row in range(len(values)):
         name = features.HOLDER_FEATURES[row % names]
         if name in features.LEVELS:
-            values[row] = rng.randrange(1, 1 << 20)
+            values[row] = 1 + row
         elif name in {features.TX_BYTES, features.RX_BYTES, features.TX_PACKETS, features.RX_PACKETS}:
             values[row] = [rng.randrange(1 << 30) for _ in range(ticks)]
     rows = np.arange(PODS * names)
     return Series(entity=(rows // names).astype(np.int32), name=(rows % names).astype(np.int32), values=values)
 
 
-def call_rows(rng: random.Random, flush: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Every rank's step takes one tick: a few operations, at nearly the same place in each."""
-    ranks = JOBS * RANKS
-    rows = np.zeros((TICKS * ranks * CALL_KINDS, COLUMNS), np.int64)
-    for place, row in enumerate(rows):
-        tick, rank, kind = place // (ranks * CALL_KINDS), place // CALL_KINDS % ranks, place % CALL_KINDS
-        row[Column.TICK_OFFSET], row[Column.COMMUNICATOR] = tick, rank
-        row[Column.OP] = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER)[kind]
-        row[Column.DTYPE], row[Column.COUNT], row[Column.BYTES] = 9, 1 << (20 + kind), 1 << (21 + kind)
-        calls = (1, 8, 16)[kind]
-        row[Column.CALLS] = calls
-        row[Column.FIRST_SEQ] = 1 + (flush * TICKS + tick) * 25 + (0, 1, 9)[kind]
-        row[Column.LAST_SEQ] = row[Column.FIRST_SEQ] + calls - 1
-        row[Column.FIRST_US] = tick * 100_000 + (80_000, 5_000, 40_000)[kind] + rng.randrange(1000)
-        row[Column.LAST_US] = row[Column.FIRST_US] + (0, 20_000, 30_000)[kind]
-    return rows
+def call_rows(flush: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Every rank's calls: a step every 333 ms, four collectives at its end."""
+    rows = []
+    for step in range(flush * TICKS * 100 // STEP_MS, (flush + 1) * TICKS * 100 // STEP_MS + 1):
+        at_us = (step * STEP_MS - flush * TICKS * 100) * 1000
+        if not 0 <= at_us < TICKS * 100_000:
+            continue
+        for rank in range(JOBS * RANKS):
+            for place, count in enumerate(CALL_COUNTS):
+                row = [0] * COLUMNS
+                row[Column.TICK_OFFSET], row[Column.COMMUNICATOR] = at_us // 100_000, rank
+                row[Column.OP], row[Column.DTYPE], row[Column.COUNT] = Op.ALL_REDUCE, 7, count
+                row[Column.BYTES], row[Column.CALLS] = 4 * count, 1
+                row[Column.FIRST_SEQ] = row[Column.LAST_SEQ] = len(CALL_COUNTS) * step + place + 1
+                row[Column.FIRST_US] = row[Column.LAST_US] = at_us
+                rows.append(row)
+    return np.array(rows, np.int64).reshape(-1, COLUMNS)
 
 
 def pod_uid(number: int) -> str:
@@ -117,7 +119,7 @@ def nic_record(node: str, flush: int, rng: random.Random) -> NicCounters:
     )
 
 
-def nccl_record(node: str, flush: int, rng: random.Random) -> NcclThroughput:
+def nccl_record(node: str, flush: int) -> NcclThroughput:
     """The same flush's calls."""
     return NcclThroughput(
         cluster="bench",
@@ -137,7 +139,7 @@ def nccl_record(node: str, flush: int, rng: random.Random) -> NcclThroughput:
             Communicator(process=rank, comm=f"c{rank % JOBS}", rank=rank // JOBS, nranks=RANKS)
             for rank in range(JOBS * RANKS)
         ],
-        rows=pack_rows(call_rows(rng, flush)),
+        rows=pack_rows(call_rows(flush)),
     )
 
 
@@ -162,6 +164,17 @@ def pods_record(node: str) -> NodePods:
             )
             for number in range(PODS)
         ],
+    )
+
+
+def clock_records(tick: int) -> tuple[NicCounters, NcclThroughput, NodePods]:
+    """The watcher's second hand in all three topics."""
+    told = WatcherClock(watcher_epoch="w", seq=tick, tick=tick)
+    span = {"seq": 0, "first_tick": tick, "ticks": 0, "complete_through_tick": tick}
+    return (
+        NicCounters(cluster="bench", node="", agent_epoch="", watcher_clock=told, **span),
+        NcclThroughput(cluster="bench", node="", agent_epoch="", watcher_clock=told, **span),
+        NodePods(cluster="bench", node="", watcher_epoch="w", seq=tick, as_of_tick=tick, watcher_clock=told),
     )
 
 
