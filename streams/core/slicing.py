@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
@@ -23,7 +24,9 @@ _VALUE = np.dtype("<i8")
 CACHED_PATTERNS = 128  # Per node; which rows move comes back soon or never
 ROW_BYTES = _VALUE.itemsize * COLUMNS
 Pattern = tuple[bytes, bytes, bytes]
-Plan = TypeVar("Plan")
+Calls = tuple[NDArray[np.int64], NDArray[np.int64], list[int]]  # Order of rows, their new communicators, jobs' ends
+Key = TypeVar("Key", bytes, Pattern)
+Plan = TypeVar("Plan", list[Cut], Calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +43,7 @@ class NodeLayout:
     communicator: NDArray[np.int64]  # Communicator of the nccl record -> of that job's slice
     cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
     cached_holders: dict[Pattern, list[Cut]] = field(default_factory=dict)
+    cached_calls: dict[bytes, Calls] = field(default_factory=dict)
     latest: dict[tuple[Pattern, Pattern], Cuts] = field(default_factory=dict)  # One: compared, it need not be hashed
 
     def cuts(self, nic: NicCounters) -> Cuts:
@@ -53,6 +57,18 @@ class NodeLayout:
         self.latest.clear()
         self.latest[pattern] = cuts
         return cuts
+
+    def calls(self, communicator: NDArray[np.int64]) -> Calls:
+        """Which rows are whose, by the rows' communicators: a program's steps repeat."""
+        pattern = communicator.tobytes()
+        calls = self.cached_calls.get(pattern)
+        if calls is None:
+            owner = self.owner[communicator]
+            order = owner.argsort(kind="stable")
+            counts = np.bincount(owner, minlength=len(self.jobs))[: len(self.jobs)]
+            calls = order, self.communicator[communicator[order]], [0, *(counts.cumsum() * ROW_BYTES).tolist()]
+            _remember(self.cached_calls, pattern, calls)
+        return calls
 
     def _port_cuts(self, nic: NicCounters, pattern: Pattern) -> list[Cut]:
         packed = nic.counters
@@ -170,15 +186,11 @@ def silent_slices(layout: NodeLayout, *, first_tick: int, through_tick: int) -> 
 def _own_rows(nccl: NcclThroughput, layout: NodeLayout) -> list[bytes]:
     """Each job's calls, in the record's order."""
     rows = np.frombuffer(nccl.rows, _VALUE).reshape(-1, COLUMNS)
-    owners = layout.owner[rows[:, Column.COMMUNICATOR]]
-    sorted_rows = rows[owners.argsort(kind="stable")]
-    sorted_rows[:, Column.COMMUNICATOR] = layout.communicator[sorted_rows[:, Column.COMMUNICATOR]]
-    raw, found, begin = sorted_rows.tobytes(), [], 0
-    for count in np.bincount(owners, minlength=len(layout.jobs))[: len(layout.jobs)].tolist():
-        end = begin + count * ROW_BYTES
-        found.append(raw[begin:end])
-        begin = end
-    return found
+    order, communicators, ends = layout.calls(rows[:, Column.COMMUNICATOR])
+    own = rows[order]
+    own[:, Column.COMMUNICATOR] = communicators
+    raw = own.tobytes()
+    return [raw[begin:end] for begin, end in pairwise(ends)]
 
 
 def _pattern(packed: PackedSeries) -> Pattern:
@@ -199,7 +211,7 @@ def _training(jobs: set[str], pods: PodList) -> set[str]:
     }
 
 
-def _remember(cache: dict[Pattern, Plan], pattern: Pattern, plan: Plan) -> None:
+def _remember(cache: dict[Key, Plan], pattern: Key, plan: Plan) -> None:
     if len(cache) >= CACHED_PATTERNS:
         cache.clear()
     cache[pattern] = plan
