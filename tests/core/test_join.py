@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streams.contract.header import WatcherClock
+from streams.contract.header import Gap, WatcherClock
 from streams.contract.inputs import Communicator, JobRef, NcclThroughput, NicCounters, NodePods, Pod, Process
 from streams.contract.rosters import roster_of
 from streams.contract.series import unpack
@@ -80,6 +80,21 @@ def test_a_slice_names_the_jobs_own_ports_and_everybody_else_on_the_node_as_susp
     ]
     assert [(member.rank, member.moves_bytes) for member in roster.communicators] == [(0, True)]
     assert sent_by(piece, entity=2) == [7] * 5
+
+
+def test_a_roster_is_encoded_once_and_again_when_something_is_no_longer_seen() -> None:
+    for kind in (NicCounters, NcclThroughput):
+        gap = Gap(source="rdma", what="mlx5_ib_post_send", reason="the module was removed")
+        changed = [
+            msgspec.structs.replace(r, gaps=[gap]) if isinstance(r, kind) and r.first_tick >= START + 50 else r
+            for r in written(Scene(ticks=100, trainings=[ONE]))
+        ]
+        told = of_job(slices(changed)[0])
+        before = [piece for piece in told if piece.first_tick < START + 50]
+        after = [piece for piece in told if piece.first_tick >= START + 50]
+        assert (roster_of(before[0].roster).gaps, roster_of(after[0].roster).gaps) == ([], [gap])
+        assert [piece.roster is before[0].roster for piece in before] == [True] * 9
+        assert [piece.roster is after[0].roster for piece in after] == [True] * 10
 
 
 def test_without_the_watchers_clocks_nothing_is_told_and_nothing_is_lost() -> None:

@@ -46,4 +46,5 @@ def test_a_slices_features_stand_inside_ports_and_suspects() -> None:
     assert port["features"] == {"tx_bytes": [4, 8, 12, 16, 20]}
     assert port["job_features"] == {"tx_bytes": [0, 4096, 0, 0, 1]}
     assert suspect["features"] == {"qp_live": [512] * 5}
-    assert not [name for name in fields if name.endswith("feature_names")]
+    assert (fields["job_name"], fields["bytes_rung"]) == ("llm", "kernel_probes")
+    assert not fields.keys() & {"roster", "feature_names"}
