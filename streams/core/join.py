@@ -17,7 +17,7 @@ from streams.core.job_keys import job_key, process_id
 from streams.core.layout import holder_id
 from streams.core.pods import PodHistory, PodList
 from streams.core.settings import JoinSettings
-from streams.core.slicing import NodeLayout, compile_layout, same_calls, silent_slices, slices, still_holds
+from streams.core.slicing import NodeLayout, compile_layout, silent_slices, slices, still_holds
 from streams.core.views import View, last_tick
 
 FORMAT = 1
@@ -225,7 +225,7 @@ class Join:
         until = through + self._settings.job_wait_ticks
         calls = self._pair(node, record)
         layout = self._layouts.get(name)
-        if clock >= until or calls is None or (layout is not None and _same_callers(layout.nccl, calls)):
+        if clock >= until or calls is None or (layout is not None and layout.has_callers(calls)):
             return True  # The same callers as in the flush before: all have their jobs
         return all(
             not process.pod_uid
@@ -246,7 +246,7 @@ class Join:
         node.nic.waiting.pop(0)
         node.told_through = through
         layout = self._layouts.get(name)
-        callers_stay = layout is not None and _same_callers(layout.nccl, calls)
+        callers_stay = layout is not None and layout.has_callers(calls)
         if calls is not None and not callers_stay:
             self._fix_jobs(node, calls, through)
         remembered = self._remembered(node, layout, through)
@@ -354,12 +354,6 @@ def _topic(record: NicCounters | NcclThroughput | NodePods) -> str:
     if isinstance(record, NicCounters):
         return "nic"
     return "nccl" if isinstance(record, NcclThroughput) else "pods"
-
-
-def _same_callers(before: NcclThroughput | None, calls: NcclThroughput | None) -> bool:
-    if before is None or calls is None:
-        return before is calls
-    return same_calls(before, calls)
 
 
 def _callers(calls: NcclThroughput) -> dict[int, list[Communicator]]:

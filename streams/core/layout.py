@@ -19,6 +19,7 @@ from streams.core.port_features import PORT_FEATURE_NAMES
 class JobLayout:
     """One job's view of a node: a slice without its numbers, and where each number goes (-1: nowhere)."""
 
+    roster: SliceRoster  # Without gaps: they come and go more often than pods do
     blank: JobSlice
     communicator: NDArray[np.int64]  # Of the nccl record -> of the slice
     holding: NDArray[np.int64]  # Holding of the nic record -> entity of the slice's features
@@ -83,7 +84,6 @@ def job_layout(
         suspects=[_suspect(nic.holders[h], name, jobs[h], pods) for (_, name), h in suspects.items()],
         feature_names=PORT_FEATURE_NAMES + nic.feature_names,
         bytes_rung=nic.bytes_rung,
-        gaps=nic.gaps + nccl.gaps if nccl is not None else nic.gaps,
     )
     blank = JobSlice(
         cluster=nic.cluster,
@@ -92,6 +92,7 @@ def job_layout(
         roster=roster_bytes(roster),
     )
     return JobLayout(
+        roster=roster,
         blank=blank,
         communicator=_inverse(communicators, len(nccl.communicators) if nccl else 0),
         holding=np.array(

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.contract.calls import COLUMNS, Column
+from streams.contract.header import Gap
 from streams.contract.inputs import NcclThroughput, NicCounters
+from streams.contract.rosters import roster_bytes
 from streams.contract.series import MISSING, PackedSeries
 from streams.contract.slices import JobSlice
 from streams.core.cut import NOWHERE, Cut, Cuts, Target, compile_cut, cut_all, moving_rows, together
@@ -29,6 +31,18 @@ Key = TypeVar("Key", bytes, Pattern)
 Plan = TypeVar("Plan", list[Cut], Calls)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Latest:
+    """What the flush before used: compared with the next one's, it need not be hashed or made again."""
+
+    pattern: tuple[Pattern, Pattern] | None = None
+    cuts: Cuts | None = None
+    calls: NcclThroughput | None = None
+    same_callers: bool = False
+    gaps: list[Gap] = field(default_factory=list)
+    rosters: list[bytes] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeLayout:
     """Everything that the node's slices share until somebody comes or goes."""
@@ -44,19 +58,38 @@ class NodeLayout:
     cached_ports: dict[Pattern, list[Cut]] = field(default_factory=dict)
     cached_holders: dict[Pattern, list[Cut]] = field(default_factory=dict)
     cached_calls: dict[bytes, Calls] = field(default_factory=dict)
-    latest: dict[tuple[Pattern, Pattern], Cuts] = field(default_factory=dict)  # One: compared, it need not be hashed
+    latest: Latest = field(default_factory=Latest)
 
     def cuts(self, nic: NicCounters) -> Cuts:
         """Every job's cut of the ports' counters and of the holders' features below them."""
         pattern = _pattern(nic.counters), _pattern(nic.features)
-        for before, cuts in self.latest.items():
-            if before == pattern:
-                return cuts
+        latest = self.latest
+        if latest.cuts is not None and latest.pattern == pattern:
+            return latest.cuts
         ports, holders = self._port_cuts(nic, pattern[0]), self._holder_cuts(nic, pattern[1])
         cuts = together(list(zip(ports, holders, strict=True)), second_from=len(nic.counters.moving_ids) // 4)
-        self.latest.clear()
-        self.latest[pattern] = cuts
+        latest.pattern, latest.cuts = pattern, cuts
         return cuts
+
+    def has_callers(self, calls: NcclThroughput | None) -> bool:
+        """True where a flush lists the processes and communicators that the layout was compiled from."""
+        before, latest = self.nccl, self.latest
+        if before is None or calls is None:
+            return before is calls
+        if latest.calls is not calls:
+            latest.calls = calls
+            latest.same_callers = before.communicators == calls.communicators and before.processes == calls.processes
+        return latest.same_callers
+
+    def rosters(self, gaps: list[Gap]) -> list[bytes]:
+        """Every job's roster with what is not seen now."""
+        latest = self.latest
+        if not latest.rosters or latest.gaps != gaps:
+            latest.gaps = gaps
+            latest.rosters = [
+                roster_bytes(msgspec.structs.replace(job.roster, gaps=gaps)) for job in self.jobs.values()
+            ]
+        return latest.rosters
 
     def calls(self, communicator: NDArray[np.int64]) -> Calls:
         """Which rows are whose, by the rows' communicators: a program's steps repeat."""
@@ -107,7 +140,6 @@ def still_holds(layout: NodeLayout, nic: NicCounters, pods: PodList) -> bool:
         and before.counter_names == nic.counter_names
         and before.agent_epoch == nic.agent_epoch
         and before.bytes_rung == nic.bytes_rung
-        and before.gaps == nic.gaps
         and before.source == nic.source
     )
 
@@ -154,6 +186,7 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
     moving = moving_rows(nic.ticks, nic.counters, nic.features)
     missing = len(moving) > 0 and int(moving.min()) == MISSING
     features = cut_all(layout.cuts(nic), moving, missing=missing)
+    rosters = layout.rosters(nic.gaps + nccl.gaps if nccl is not None else nic.gaps)
     rows = _own_rows(nccl, layout) if nccl is not None and nccl.rows else [b""] * len(features)
     return [
         msgspec.structs.replace(
@@ -162,10 +195,11 @@ def slices(layout: NodeLayout, nic: NicCounters, nccl: NcclThroughput | None) ->
             first_tick=nic.first_tick,
             ticks=nic.ticks,
             nccl_silent=nccl is None,
+            roster=roster,
             rows=own_rows,
             features=own_features,
         )
-        for job, own_rows, own_features in zip(layout.jobs.values(), rows, features, strict=True)
+        for job, roster, own_rows, own_features in zip(layout.jobs.values(), rosters, rows, features, strict=True)
     ]
 
 
@@ -195,11 +229,6 @@ def _own_rows(nccl: NcclThroughput, layout: NodeLayout) -> list[bytes]:
 
 def _pattern(packed: PackedSeries) -> Pattern:
     return packed.moving_ids, packed.steady_ids, packed.steady_values
-
-
-def same_calls(before: NcclThroughput, now: NcclThroughput) -> bool:
-    """True where two flushes list the same processes, communicators and gaps."""
-    return before.communicators == now.communicators and before.processes == now.processes and before.gaps == now.gaps
 
 
 def _training(jobs: set[str], pods: PodList) -> set[str]:
