@@ -79,6 +79,7 @@ def run_line(kafka: Kafka, boot: Boot, folder: Path) -> Line:
         "FABRIC_SENTINEL_CLUSTER": "lab",
         "FABRIC_SENTINEL_KAFKA__BOOTSTRAP": kafka.bootstrap,
         "FABRIC_SENTINEL_TOPICS__REPLICATION": "1",
+        "FABRIC_SENTINEL_TOPICS__PARTITIONS": "4",  # 32 cost the worker half a core that the emulated CPUs need
         "FABRIC_SENTINEL_CLICKHOUSE__DSN": dsn,
         "FABRIC_SENTINEL_PODS__METRICS_PORT": "0",
         "FABRIC_SENTINEL_STREAM__METRICS_PORT": "0",
