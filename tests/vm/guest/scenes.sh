@@ -15,7 +15,7 @@ FLOOD_S=${FLOOD_S:-25}
 GAP_S=${GAP_S:-20}
 SLOW_MS=250
 VICTIM=(--bytes $((128 * 1024)) --message $((32 * 1024)) --depth 4 --compute-ms 400)
-PACE=(--rate_limit 5 --rate_units M --rate_limit_type SW --burst_size 1)
+FLOOD_BYTES_PER_SECOND=5000000
 
 VICTIM_UID=11111111-aaaa-4aaa-8aaa-111111111111
 AGGRESSOR_UID=22222222-bbbb-4bbb-8bbb-222222222222
@@ -33,15 +33,9 @@ scene() {
 
 # flood QUEUE_PAIRS: the aggressor's pod writes for FLOOD_S seconds, 64 KB messages, 16 in flight each.
 flood() {
-  local common=(-x 1 -q "$1" -s 65536 -t 16 -u 18 -D "$FLOOD_S" "${PACE[@]}")
-  (in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 19 ib_write_bw -d rxe1 "${common[@]}" >>"$out/flood-server" 2>&1) &
-  local server=$! tries=0
-  until ss -ltn | grep -q ':18515 ' || [ $((tries += 1)) -gt 300 ]; do
-    kill -0 "$server" || { tail -3 "$out/flood-server"; exit 1; }
-    sleep 0.1
-  done
-  (in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 19 ib_write_bw -d rxe0 "${common[@]}" 10.9.0.2 >>"$out/flood" 2>&1)
-  wait "$server"
+  in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 5 /usr/bin/python3 "$here/flood.py" \
+    --queue-pairs "$1" --seconds "$FLOOD_S" --bytes-per-second "$FLOOD_BYTES_PER_SECOND" >>"$out/flood" 2>&1 ||
+    { tail -3 "$out/flood"; exit 1; }
 }
 
 # run_scenes NCCL: all of it; the victim's log is OUT/victim.
