@@ -2,7 +2,7 @@
 """A pod that fills the port: queue pairs with deep queues of RC writes from rxe0 to rxe1, paced, asleep between looks.
 
 `ib_write_bw` polls a processor away; on emulated ones that starves the agent, so that contention for the port could not
-be told from contention for the CPU. This one looks every few milliseconds. Ends after `--seconds`, when all has arrived.
+be told from contention for the CPU. This one looks every few milliseconds, and ends after `--seconds`, when all is there.
 """
 
 import argparse
