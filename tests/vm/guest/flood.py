@@ -2,7 +2,8 @@
 """A pod that fills the port: queue pairs with deep queues of RC writes from rxe0 to rxe1, paced, asleep between looks.
 
 `ib_write_bw` polls a processor away; on emulated ones that starves the agent, so that contention for the port could not
-be told from contention for the CPU. This one looks every few milliseconds, and ends after `--seconds`, when all is there.
+be told from contention for the CPU. This one looks every few milliseconds, ends after `--seconds`, and waits until all
+has arrived.
 """
 
 import argparse
