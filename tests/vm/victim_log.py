@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,11 @@ def scene(folder: Path, name: str) -> Scene:
 def mean_step_s(steps: list[Step], start_s: float, end_s: float) -> float:
     """The mean length of the steps that lie wholly in a stretch."""
     return fmean(step.seconds for step in steps if step.start_s >= start_s and step.end_s <= end_s)
+
+
+def median_step_s(steps: list[Step], start_s: float, end_s: float) -> float:
+    """The median length of the steps that lie wholly in a stretch: it does not see single stumbles."""
+    return median(step.seconds for step in steps if step.start_s >= start_s and step.end_s <= end_s)
 
 
 def loss(steps: list[Step], start_s: float, end_s: float, *, baseline_s: float) -> float:

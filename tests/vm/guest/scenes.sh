@@ -10,9 +10,9 @@
 LIMIT=20mbit
 DOSES=(2 4)
 HARMLESS=4
-LEAD_S=${LEAD_S:-60}
-FLOOD_S=${FLOOD_S:-25}
-GAP_S=${GAP_S:-20}
+LEAD_S=${LEAD_S:-45}
+FLOOD_S=${FLOOD_S:-22}
+GAP_S=${GAP_S:-18}
 SLOW_MS=250
 VICTIM=(--bytes $((128 * 1024)) --message $((32 * 1024)) --depth 4 --compute-ms 400)
 FLOOD_BYTES_PER_SECOND=5000000
@@ -33,8 +33,8 @@ scene() {
 
 # flood QUEUE_PAIRS: the aggressor's pod writes for FLOOD_S seconds, 64 KB messages, 16 in flight each.
 flood() {
-  in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 5 /usr/bin/python3 "$here/flood.py" \
-    --queue-pairs "$1" --seconds "$FLOOD_S" --bytes-per-second "$FLOOD_BYTES_PER_SECOND" >>"$out/flood" 2>&1 ||
+  (in_folder "$aggressor" timeout $((FLOOD_S + 60)) nice -n 5 /usr/bin/python3 "$here/flood.py" \
+    --queue-pairs "$1" --seconds "$FLOOD_S" --bytes-per-second "$FLOOD_BYTES_PER_SECOND" >>"$out/flood" 2>&1) ||
     { tail -3 "$out/flood"; exit 1; }
 }
 
