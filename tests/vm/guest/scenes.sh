@@ -4,8 +4,8 @@
 # 128 KB, all in flight at once, take 52 ms alone and about 52 * (1 + 2 * dose) ms behind them. With 400 ms of computing
 # per step that costs it about 32 % of its speed at dose 2 and 48 % at dose 4 (README.md).
 # The emulated CPUs are not what is tested: 20 Mbit/s is a small part of what they can send, the flood is paced at 5
-# MB/s (twice the limit, so that its queue is always full), and it polls at the lowest priority. Without the limit the
-# flood then costs the victim 1 to 2 %; unpaced it costs 5 to 15 %, for want of CPU.
+# MB/s (twice the limit, so that its queue is always full), and it sleeps between looks. Without the limit the flood
+# then costs the victim nothing; an unpaced one that polls costs 5 to 15 %, for want of CPU.
 
 LIMIT=20mbit
 DOSES=(2 4)
