@@ -1,6 +1,7 @@
 """Where tests find shared data and caches, with one rule for what is missing: skip on a laptop, fail in CI."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,11 @@ def shared(*parts: str) -> Path:
     path = root.joinpath(*parts)
     need(path.exists(), f"shared data {path} is absent", "set FABRIC_SHARED to the folder that holds it")
     return path
+
+
+def heed_interrupts() -> None:
+    """In a child before it starts: a shell's background job ignores SIGINT, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def cache_dir() -> Path:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from producers.simulate.truth import truth
+from tests.paths import heed_interrupts
 
 DEMO_TIMEOUT_S = 240
 POINTS = 0.05
@@ -108,6 +109,7 @@ def running_demo(data: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     try:
         yield process

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fabric_sentinel.broker import BrokerError, EmbeddedBroker, ensure_topics
+from tests.paths import heed_interrupts
 
 # The mock cluster lets a rebalance last this long less one second.
 SESSION_TIMEOUT_MS = 3000
@@ -262,6 +263,7 @@ def test_nothing_is_left_when_the_parent_is_killed_or_interrupted(how: signal.Si
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())

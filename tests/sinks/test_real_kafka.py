@@ -39,7 +39,10 @@ def test_a_broker_that_dies_and_comes_back_is_told_survived_and_nothing_is_lost(
 
     assert {getattr(record, "tick", 0) for record in sink.records} == set(range(100, 120))
     told = [(entry["log_level"], entry["part"]) for entry in logs]
-    assert told == [("warning", "kafka"), ("info", "kafka")]
+    # A broker that starts can be up, away for another reason, and up: a line each time, never one per attempt.
+    assert told[-1] == ("info", "kafka")
+    assert ("warning", "kafka") in told
+    assert len(told) <= 4
 
 
 def test_a_sink_whose_broker_is_not_there_yet_waits_for_it(broker: Kafka) -> None:

@@ -36,6 +36,11 @@ def stop() -> None:
     raise EnoughError
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the worker said; clients of other tests may still be saying that their broker is gone."""
+    return [record.message for record in caplog.records if record.name.startswith("streams")]
+
+
 def test_while_no_broker_answers_it_waits_longer_each_time_and_says_so_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +50,7 @@ def test_while_no_broker_answers_it_waits_longer_each_time_and_says_so_once(
         wait_for_topics(KafkaConnection(bootstrap="127.0.0.1:1"), 2, sleep=sleeper)
 
     assert sleeper.slept == [0.5, 1.0, 2.0, 4.0, 8.0, LONGEST_WAIT_S, LONGEST_WAIT_S]
-    assert [record.message for record in caplog.records] == ["waiting: no broker answers at 127.0.0.1:1"]
+    assert told(caplog) == ["waiting: no broker answers at 127.0.0.1:1"]
 
 
 def test_it_names_missing_topics_and_goes_on_when_they_are_there(
@@ -56,7 +61,7 @@ def test_it_names_missing_topics_and_goes_on_when_they_are_there(
     with caplog.at_level(logging.INFO):
         wait_for_topics(KafkaConnection(bootstrap=broker.bootstrap), 2, sleep=sleeper)
 
-    assert [record.message for record in caplog.records] == [
+    assert told(caplog) == [
         "waiting: no topics episodes: run `fabric-sentinel topics apply`",
         "brokers and topics are there",
     ]
@@ -68,7 +73,7 @@ def test_where_all_is_well_it_says_nothing(
     broker = new_embedded_broker(WANTED)
     with caplog.at_level(logging.INFO):
         wait_for_topics(KafkaConnection(bootstrap=broker.bootstrap), 2, sleep=Sleeper(1, stop))
-    assert caplog.records == []
+    assert told(caplog) == []
 
 
 def test_another_partition_count_is_refused_at_once(new_embedded_broker: Callable[..., EmbeddedBroker]) -> None:
