@@ -14,26 +14,41 @@ from tests.vm.conftest import Boot
 from tests.vm.victim_log import loss, mean_step_s, median_step_s, read_steps, scene
 from tests.vm.whole_line import Line, run_line
 
-pytestmark = [pytest.mark.vm, pytest.mark.services, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vm, pytest.mark.services, pytest.mark.timeout(2400)]
 
 VICTIM, AGGRESSOR = "11111111-aaaa-4aaa-8aaa-111111111111", "22222222-bbbb-4bbb-8bbb-222222222222"
 CHURN = {"c": "33333333-cccc-4ccc-8ccc-333333333333", "d": "44444444-dddd-4ddd-8ddd-444444444444"}
 DOSES = ["dose-2", "dose-4"]
 HARMLESS = 0.06  # longer steps at the most while the flood shares nothing with the victim but emulated CPUs
 CLOSE = 0.05  # a stated loss is this near to what the victim measured
+STARVED = 0.15  # 6 % missed beside one other build, 24 % beside three
 MARGIN_S = 4.0  # a flood's own start and end: connecting, filling and draining the queue
 
 
 @pytest.fixture(scope="module")
 def line(request: pytest.FixtureRequest, lab: Path) -> Line:
-    """One run for all tests; FABRIC_VM_EARLIER=1 asserts again on what the run before left."""
+    """One run for all tests; FABRIC_VM_EARLIER=1 asserts again on what the run before left.
+
+    A run on a machine too busy to emulate ten samples a second (measured by the agent, whatever was found) is played
+    once more: there the victim's own steps jump by half, and nobody could say what the flood did.
+    """
     earlier = Line(folder=lab / "runs" / "line", dsn=f"chdb://{lab / 'runs' / 'line-host' / 'clickhouse'}")
     if os.environ.get("FABRIC_VM_EARLIER"):
         return earlier
-    shutil.rmtree(lab / "runs" / "line-host", ignore_errors=True)
-    kafka: Kafka = request.getfixturevalue("kafka")
     boot: Boot = request.getfixturevalue("boot")
-    return run_line(kafka, boot, lab / "runs" / "line-host")
+    for attempt in range(2):
+        shutil.rmtree(lab / "runs" / "line-host", ignore_errors=True)
+        kafka = Kafka(lab / "runs" / "line-host" / "kafka")
+        kafka.start()
+        try:
+            played = run_line(kafka, boot, lab / "runs" / "line-host")
+        finally:
+            kafka.stop()
+        missed = played.missed_ticks()
+        print(f"\nrun {attempt + 1}: the agent missed {missed:.1%} of its ticks")
+        if missed <= STARVED:
+            break
+    return played
 
 
 def baseline_before_s(line: Line, name: str) -> float:

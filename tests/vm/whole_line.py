@@ -22,6 +22,7 @@ from tests.vm.conftest import Boot
 GUEST_SECONDS = 600
 STOP_GRACE_S = 60.0
 DRAIN_S = 180.0
+FLUSH_TICKS = 20  # as guest/whole_line.sh sets it
 # The emulated agent is late by seconds when other builds run; a real one would be called silent after 3 s.
 NODE_SILENT_TICKS = 200
 PODS = """\
@@ -56,6 +57,12 @@ class Line:
         """Every incident, as the stable interface prints it."""
         return self._lines("incidents", "--json")
 
+    def missed_ticks(self) -> float:
+        """The part of its ticks that the agent came too late for: how starved the emulated machine was."""
+        (row,) = self.sql("SELECT counts FROM pipeline_health_current WHERE component = 'agent'")
+        counts = {name: int(value) for name, value in row["counts"].items()}
+        return counts["late_ticks"] / (counts["flushes"] * FLUSH_TICKS)
+
     def _lines(self, *arguments: str) -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, "-m", "fabric_sentinel", *arguments],
@@ -71,7 +78,7 @@ class Line:
 
 def run_line(kafka: Kafka, boot: Boot, folder: Path) -> Line:
     """Start everything on the host, let the guest play its scenes, and stop everything in the order of the flow."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     dsn = f"chdb://{folder / 'clickhouse'}"
     pods_file = folder / "pods.yaml"
     pods_file.write_text(PODS)
