@@ -50,7 +50,7 @@ class Prometheus:
             answer = json.load(response)
         return [(row["metric"], float(row["value"][1])) for row in answer["data"]["result"]]
 
-    def wait_for(self, expression: str, timeout_s: float = 20.0) -> list[tuple[dict[str, str], float]]:
+    def wait_for(self, expression: str, timeout_s: float = 60.0) -> list[tuple[dict[str, str], float]]:
         """The same as query(), once it gives at least one row."""
         wait_until(lambda: bool(self.query(expression)), f"Prometheus answers {expression}", timeout_s)
         return self.query(expression)

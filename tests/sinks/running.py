@@ -18,7 +18,7 @@ from streams.contract.wire import Decoder, Encoder
 PARTITIONS = 2
 TOPIC_COUNTS = {topic.name: topic.partitions(PARTITIONS) for topic in ALL}
 QUICK = Limits(sample_linger_s=0.1, finding_linger_s=0.05)
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 SESSION_S = 1.5  # The embedded broker forgets a member only then, even one that has left
 
 
@@ -127,6 +127,6 @@ def read_all(bootstrap: str, topic: Topic, count: int, *, patience_s: float = 20
 def committed(bootstrap: str, group: str, topic: Topic, partition: int = 0) -> tuple[int, str]:
     """A group's committed offset and note."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    place = consumer.committed([TopicPartition(topic.name, partition)], timeout=20)[0]
+    place = consumer.committed([TopicPartition(topic.name, partition)], timeout=60)[0]
     consumer.close()
     return place.offset, place.metadata or ""

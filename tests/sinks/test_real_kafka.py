@@ -64,7 +64,7 @@ def test_a_sink_stops_at_once_though_its_broker_is_dead(broker: Kafka) -> None:
         broker.kill9()
         began = time.monotonic()
 
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
 
 
 def test_two_sinks_of_a_group_share_the_partitions_and_lose_nothing_when_one_leaves(broker: Kafka) -> None:
@@ -92,7 +92,7 @@ def _committed(broker: Kafka, partition: int) -> int:
 def _owners(broker: Kafka) -> int:
     admin = AdminClient(broker.client())  # Kept: with it would go its pending answer
     try:
-        described = admin.describe_consumer_groups(["sink-test"])["sink-test"].result(10)
+        described = admin.describe_consumer_groups(["sink-test"])["sink-test"].result(60)
     except KafkaException:  # The group's coordinator is still loading
         return 0
     return sum(1 for member in described.members if member.assignment and member.assignment.topic_partitions)

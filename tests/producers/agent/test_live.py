@@ -44,7 +44,7 @@ class RunningAgent:
         self.nccl: list[NcclThroughput] = []
         self.health: list[PipelineHealth] = []
 
-    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

@@ -41,7 +41,7 @@ def publish(publisher: Publisher, numbers: range) -> None:
         publisher.publish("t", b"k%d" % (number % 3), value(number))
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
