@@ -199,12 +199,12 @@ def _key_of(variable: str) -> str:
 
 
 def _value_of(key: str, variable: str, text: str) -> object:
-    if not text.startswith("{"):
+    if not text.startswith(("{", "[")):
         return text
     try:
         return json.loads(text)
     except ValueError as error:
-        raise SettingsError(f"{key} (from {variable}) looks like a JSON object but is none: {error}") from error
+        raise SettingsError(f"{key} (from {variable}) looks like JSON but is none: {error}") from error
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -47,6 +47,18 @@ def test_a_wrong_secret_is_not_told() -> None:
     assert "kafka.sasl_password" in str(caught.value)
 
 
+def test_lists_and_tables_come_from_the_environment_as_json() -> None:
+    settings = load(
+        environment={
+            "FABRIC_SENTINEL_AGENT__NCCL_LIBRARIES": '["/a/libnccl.so.2"]',
+            "FABRIC_SENTINEL_AGENT__PORT_CAPACITY_MBPS": '{"mlx5_0/1": 400000}',
+        }
+    )
+
+    assert settings.agent.nccl_libraries == [Path("/a/libnccl.so.2")]
+    assert settings.agent.port_capacity_mbps == {"mlx5_0/1": 400_000}
+
+
 def test_secrets_are_masked_where_settings_are_printed(tmp_path: Path) -> None:
     settings = load(
         environment={
