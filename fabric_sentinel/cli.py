@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +14,17 @@ from fabric_sentinel.settings import SettingsError, load
 from fabric_sentinel.shell import BAD_USAGE, DONE, FOUND_A_PROBLEM, fail
 from streams.contract.errors import RetryableError
 
+# What a person mends without a traceback: a port or a path that cannot be used.
+TOLD_IN_A_LINE = {
+    errno.EADDRINUSE,
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EROFS,
+}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -23,7 +35,14 @@ def main() -> NoReturn:
     except SettingsError as error:
         fail(str(error), code=BAD_USAGE)
     except RetryableError as error:
-        fail(f"{error}; try again, or set --kafka to where the brokers are", code=FOUND_A_PROBLEM)
+        advice = "set --kafka to where they are" if "broker" in str(error) else "see `fabric-sentinel settings`"
+        fail(f"{error}; try again, or {advice}", code=FOUND_A_PROBLEM)
+    except OSError as error:
+        if error.errno not in TOLD_IN_A_LINE:
+            raise
+        if error.errno == errno.EADDRINUSE:
+            fail("a port is in use already; choose another, or 0 for none: see `fabric-sentinel settings`")
+        fail(f"{error.strerror}: {error.filename}", code=FOUND_A_PROBLEM)
     sys.exit(DONE)
 
 

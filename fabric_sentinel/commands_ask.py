@@ -41,13 +41,11 @@ def incidents(settings: Load, as_json: bool) -> None:
     """Show every incident that ClickHouse holds, oldest first; one that was merged shows as the one it became."""
     from fabric_sentinel.incident_json import to_json
     from fabric_sentinel.render import show
-    from sinks.clickhouse.query import read_incidents
-    from sinks.clickhouse.store import Store, StoreError
+    from sinks.clickhouse.query import stored_incidents
+    from sinks.clickhouse.store import StoreError
 
     try:
-        store = Store(wiring.store_dsn(settings()))
-        found = read_incidents(store)
-        store.close()
+        found = stored_incidents(wiring.store_dsn(settings()))
     except StoreError as error:
         fail(str(error))
     for incident in found:
@@ -81,6 +79,8 @@ def record(settings: Load, path: Path, live: bool) -> None:
         )
     except RecordingError as error:
         fail(str(error))
+    except ValueError as error:
+        fail(f"{error}; run `fabric-sentinel topics apply`")
     click.echo(f"{path}: {sum(run.records.values())} records of {len(run.records)} topics", err=True)
 
 

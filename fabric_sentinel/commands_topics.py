@@ -20,9 +20,11 @@ def topics_apply(settings: Load) -> None:
     from streams.topics_admin import Difference, apply
 
     chosen = settings()
-    found = apply(
-        wiring.connection(chosen.kafka), partitions=chosen.topics.partitions, replication=chosen.topics.replication
-    )
+    connection = wiring.connection(chosen.kafka)
+    try:
+        found = apply(connection, partitions=chosen.topics.partitions, replication=chosen.topics.replication)
+    except ValueError as error:
+        fail(f"the brokers refuse: {error}; see topics.replication and topics.partitions")
     for line in found:
         click.echo(str(line))
     differences = [line for line in found if isinstance(line, Difference)]
@@ -44,8 +46,11 @@ def topics_cat(settings: Load, topic: str, limit: int | None) -> None:
     if topic not in BY_NAME:
         raise click.BadParameter(f"no such topic; there are {', '.join(BY_NAME)}", param_hint="TOPIC")
     chosen = settings()
-    for line in cat(wiring.connection(chosen.kafka), topic, registry=wiring.registry(chosen), limit=limit):
-        click.echo(line)
+    try:
+        for line in cat(wiring.connection(chosen.kafka), topic, registry=wiring.registry(chosen), limit=limit):
+            click.echo(line)
+    except ValueError as error:
+        fail(f"{error}; run `fabric-sentinel topics apply`")
 
 
 @click.command()

@@ -32,6 +32,7 @@ from streams.contract.topics import ALL, INCIDENTS
 from streams.contract.wire import Decoder
 from streams.kafka_log import follow
 from streams.record import record
+from streams.recording import RecordingError
 
 CLUSTER = "demo"
 PARTITIONS = 4
@@ -58,7 +59,7 @@ class DemoSettings:
 def run(demo: DemoSettings, settings: Settings) -> None:
     """Play the scenario, show the incidents as they are found and as ClickHouse has them; raises DemoError."""
     console = Console(file=sys.stderr, quiet=demo.quiet, highlight=False, soft_wrap=True)
-    dsn = f"chdb://{demo.data / 'clickhouse'}"
+    dsn = _dsn(demo)
     began_tick = tick_of_us(time.time_ns() // 1000)
     _refuse_second_demo(demo, dsn)
     console.print(f"fabric-sentinel {wiring.code_version()} demo: simulated nodes, everything else is real")
@@ -82,7 +83,7 @@ def run(demo: DemoSettings, settings: Settings) -> None:
             children.stop("stream", grace_seconds=STOP_GRACE_S)
             children.stop("sink-clickhouse", grace_seconds=STOP_GRACE_S)
             found = _stored(dsn, began_tick)
-    except (BrokerError, ChildFailedError, StoreError) as error:
+    except (BrokerError, ChildFailedError, RecordingError, StoreError) as error:
         raise DemoError(str(error)) from error
     _show(found, demo, console)
 
@@ -154,6 +155,8 @@ def _stored(dsn: str, began_tick: int) -> list[Incident]:
 
 
 def _show(found: list[Incident], demo: DemoSettings, console: Console) -> None:
+    if not found:
+        raise DemoError(f"no incident was found; the logs are in {demo.data / 'logs'}")
     if demo.as_json:
         for incident in found:
             emit(to_json(incident))
@@ -162,14 +165,27 @@ def _show(found: list[Incident], demo: DemoSettings, console: Console) -> None:
         sys.stdout.write("\n")
         render.show(incident, sys.stdout)
     sys.stdout.flush()
-    if not found:
-        raise DemoError(f"no incident was found; the logs are in {demo.data / 'logs'}")
     console.print("\nThe same from ClickHouse:")
-    console.print('  fabric-sentinel sql "SELECT verdict, kind, causes.pod, victims.job FROM incidents_current"')
+    elsewhere = demo.data != Path.cwd() / ".fabric-sentinel"
+    store = f"FABRIC_SENTINEL_CLICKHOUSE__DSN={_dsn(demo)} " if elsewhere else ""
+    question = "SELECT verdict, kind, causes.pod, victims.job FROM incidents_current ORDER BY onset"
+    console.print(f'  {store}{_program()} sql "{question}"')
+
+
+def _dsn(demo: DemoSettings) -> str:
+    return f"chdb://{demo.data / 'clickhouse'}"
+
+
+def _program() -> str:
+    """How this was started: `make demo` leaves nothing on the PATH."""
+    called = Path(sys.argv[0])
+    return "fabric-sentinel" if called.name == "__main__.py" or shutil.which(called.name) else str(called)
 
 
 def _refuse_second_demo(demo: DemoSettings, dsn: str) -> None:
-    """One line when another demo holds this folder, or when there is no room."""
+    """One line when another demo holds this folder, when there is no room, or when the recording is there already."""
+    if demo.recording is not None and demo.recording.exists():
+        raise DemoError(f"{demo.recording} exists: name a new folder with --record")
     demo.data.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(demo.data).free < 1 << 30:
         raise DemoError(f"less than 1 GiB is free at {demo.data}: make room, or choose another folder with --data")

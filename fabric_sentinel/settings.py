@@ -103,6 +103,14 @@ class ClickHouse(_Section):
     sample_seconds: float = Field(5.0, gt=0, description="Samples wait this long at the most: few large inserts")
     finding_seconds: float = Field(0.5, gt=0, description="Findings wait this long at the most: people wait for them")
 
+    @field_validator("dsn")
+    @classmethod
+    def _known(cls, value: SecretStr | None) -> SecretStr | None:
+        schemes = ("chdb://", "http://", "https://", "clickhouse://", "clickhouses://")
+        if value is not None and not value.get_secret_value().startswith(schemes):
+            raise ValueError(f"begins with none of {', '.join(schemes)}")
+        return value
+
 
 class Prometheus(_Section):
     """The Prometheus exporter of findings."""

@@ -12,12 +12,18 @@ def query(dsn: str, sql: str) -> Answer:
 
     RetryableError says that a server is away for now.
     """
-    path = embedded_path(dsn)
-    if path is not None and not (path.is_dir() and any(path.iterdir())):
-        raise StoreError(f"there is no embedded store at {path}: nothing has been written there yet")
-    store = Store(dsn)
+    store = _existing(dsn)
     try:
         return store.query(sql.strip().rstrip(";"))
+    finally:
+        store.close()
+
+
+def stored_incidents(dsn: str) -> list[Incident]:
+    """As `read_incidents`, on a store of its own; raises as `query` does."""
+    store = _existing(dsn)
+    try:
+        return read_incidents(store)
     finally:
         store.close()
 
@@ -26,3 +32,11 @@ def read_incidents(store: Store) -> list[Incident]:
     """The last revision of every incident that stands (is not merged), by onset, equal to what was written."""
     answer = store.query("SELECT record FROM incidents_current ORDER BY onset_tick, incident_id")
     return [incident_of(str(row[0])) for row in answer.rows]
+
+
+def _existing(dsn: str) -> Store:
+    """Opening an embedded store would make it: a question must not."""
+    path = embedded_path(dsn)
+    if path is not None and not (path.is_dir() and any(path.iterdir())):
+        raise StoreError(f"there is no embedded store at {path}: nothing has been written there yet")
+    return Store(dsn)
