@@ -118,7 +118,8 @@ class Watcher:
                 self._log.info("pods are readable again")
             else:
                 self.problems += 1
-                self._log.error("pods cannot be read, the last good list holds", reason=reading.problem)
+                kept = "the last good list holds" if self._book.nodes else "and there is no list yet"
+                self._log.error(f"pods cannot be read, {kept}", reason=reading.problem)
         if reading.listing is None:
             return set()
         self._log.info("pods listed", pods=len(reading.listing.pods))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,43 @@ def test_the_settings_page_is_what_the_code_says() -> None:
 @pytest.mark.parametrize("case", ["cgroup/index.json"])
 def test_the_corpus_is_where_the_tests_look(case: str) -> None:
     assert shared("corpus", *case.split("/")).is_file()
+
+
+def test_a_question_to_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    done = run("incidents", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "nothing has been written there yet" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+
+        done = run("schemas", "--port", str(taken.getsockname()[1]))
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "fabric-sentinel: a port is in use already; choose another, or 0 for none: see `fabric-sentinel settings`"
+    ]
+
+
+def test_an_address_of_no_store_stops_the_start_and_is_not_told() -> None:
+    done = run("sink", "clickhouse", FABRIC_SENTINEL_CLICKHOUSE__DSN="ftp://me:hunter2@host")
+
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "begins with none of chdb://" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_a_demo_that_could_not_record_does_not_begin(tmp_path: Path) -> None:
+    there = tmp_path / "night"
+    there.mkdir()
+
+    done = run("demo", "--headless", "--data", str(tmp_path / "data"), "--record", str(there))
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"fabric-sentinel: {there} exists: name a new folder with --record"]
