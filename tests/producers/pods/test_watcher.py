@@ -138,7 +138,7 @@ def test_an_unreadable_source_degrades_health_and_is_logged_once() -> None:
     assert (unwell.status, unwell.message) == (HealthStatus.DEGRADED, "f: line 3: nonsense")
     assert watcher.health(0, PublishCounts()).status is HealthStatus.OK
     assert [line["event"] for line in lines] == [
-        "pods cannot be read, the last good list holds",
+        "pods cannot be read, and there is no list yet",
         "pods are readable again",
     ]
     assert watcher.problems == 1
