@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.kafka import Kafka
 from tests.vm.conftest import Boot
-from tests.vm.victim_log import loss, mean_step_s, median_step_s, read_steps, scene
+from tests.vm.victim_log import loss, median_step_s, read_steps, scene
 from tests.vm.whole_line import Line, run_line
 
 pytestmark = [pytest.mark.vm, pytest.mark.services, pytest.mark.timeout(2400)]
@@ -52,9 +52,9 @@ def line(request: pytest.FixtureRequest, lab: Path) -> Line:
 
 
 def baseline_before_s(line: Line, name: str) -> float:
-    """The victim's mean step in the quiet 15 s before a scene."""
+    """The victim's usual step in the quiet 15 s before a scene: the median, for a stumble is not what is usual."""
     start_s = scene(line.folder, name).start_s
-    return mean_step_s(read_steps(line.folder), start_s - 15, start_s)
+    return median_step_s(read_steps(line.folder), start_s - 15, start_s)
 
 
 def own_loss(line: Line, name: str) -> float:
