@@ -77,8 +77,8 @@ class Driver:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = CACHE / "nccl" / "2.32.3" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    parser.add_argument("library", nargs="?", type=Path, default=default)
-    library = parser.parse_args().library
+    parser.add_argument("libnccl", nargs="?", type=Path, default=default)
+    library = parser.parse_args().libnccl
     if os.geteuid() != 0 or not library.exists():
         print(f"skipped: needs root and {library} (tests/kernel fetches it)", file=sys.stderr)
         return 0

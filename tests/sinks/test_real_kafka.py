@@ -54,6 +54,8 @@ def test_a_sink_whose_broker_is_not_there_yet_waits_for_it(broker: Kafka) -> Non
         broker.start()
         wait_for(lambda: sink.records, "the record")
 
+    assert sink.records[0] == job_state()
+
 
 def test_a_sink_stops_at_once_though_its_broker_is_dead(broker: Kafka) -> None:
     sink = MemorySink()
